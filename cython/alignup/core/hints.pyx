@@ -422,6 +422,13 @@ cdef class HintList:
         return self
 
 
+# Stands in a merge for a provider or resource without a preference: any node, and preferred.
+NO_PREFERENCE = HintList([TopologyHint(None, True)])
+
+# Stands in a merge for a resource that cannot be satisfied: any node, and not preferred.
+IMPOSSIBLE = HintList([TopologyHint(None, False)])
+
+
 cdef WideFamily family_of_arrays(bytes words, bytes flags):
     """Return the family that lists the masks of two arrays, without those of no node."""
     cdef set pairs = set(zip(array("Q", words), map(bool, flags)))

@@ -8,6 +8,7 @@ Under a total order only the set of reachable results matters, and that set need
 `alignup.topology_manager.policy`.
 """
 
+from collections.abc import Mapping
 from functools import partial
 from operator import index as as_whole
 from typing import NamedTuple
@@ -17,6 +18,7 @@ from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 
 from alignup.core.bits cimport NARROW_MASKS, NARROW_NODES
+from alignup.core.hints import IMPOSSIBLE, NO_PREFERENCE
 from alignup.core.hints cimport HintList, TopologyHint, hint_of
 from alignup.core.narrow.family cimport Family
 from alignup.core.narrow.merge cimport (
@@ -34,6 +36,53 @@ cdef enum:
 
 # The sum over all pairs of 64 nodes fits 63 bits with room to spare. Firmware gives at most 255.
 MOST_DISTANCE = 1 << 40
+
+
+def flatten(providers_hints):
+    """Return one packed list for each resource of each provider.
+
+    The two special cases become hints here: a provider without hints, or a resource without a list,
+    has no preference (`NO_PREFERENCE`); an empty list cannot be satisfied (`IMPOSSIBLE`), so that
+    no result is preferred.
+
+    Raises:
+        TypeError: a provider's answer is no mapping, or what is in a list is no hint.
+    """
+    cdef list lists = []
+
+    for resources in providers_hints:
+        if not resources and (resources is None or isinstance(resources, Mapping)):
+            lists.append(NO_PREFERENCE)
+        elif type(resources) is dict:
+            for resource, hints in (<dict>resources).items():
+                lists.append(offered(resource, hints))
+        elif isinstance(resources, Mapping):
+            for resource, hints in resources.items():
+                lists.append(offered(resource, hints))
+        else:
+            raise TypeError(
+                f"expected a mapping of resources to hints, or None, got {resources!r} from a "
+                "provider"
+            )
+
+    return lists
+
+
+cdef HintList offered(object resource, object hints):
+    """Return what a provider offers of a resource as a list that is not empty."""
+    cdef HintList packed
+
+    if hints is None:
+        return NO_PREFERENCE
+    if type(hints) is HintList:
+        packed = hints
+    else:
+        try:
+            packed = HintList(hints)
+        except TypeError as error:
+            raise TypeError(f"{error} as hints of {resource!r}") from error
+
+    return IMPOSSIBLE if packed.has_no_hints() else packed
 
 
 cdef tuple checked_rows(int numa_nodes, object distances):

@@ -1,4 +1,4 @@
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, final
 
 import numpy as np
@@ -10,6 +10,10 @@ __test__: dict[str, object]
 from alignup.core.hints import HintList, TopologyHint
 
 MOST_DISTANCE: int
+
+def flatten(
+    providers_hints: Iterable[Mapping[str, HintList | Iterable[TopologyHint] | None] | None],
+) -> list[HintList]: ...
 
 class Merged(NamedTuple):
     masks: NDArray[np.uint8] | NDArray[np.uint64]

@@ -297,7 +297,11 @@ class VersionProfile(Record):
     pods: PodReading = PodReading()
     distribution_prefers_one_socket: bool = True
     memory_only_where_requested: bool = True
+    pod_resources_restored: bool = False
+    restored_memory_hints_by_container: bool = False
     state_before_smt_check: bool = True
+    hints_carry_scores: bool = False
+    preferred_merges_searched_first: bool = False
 
 
 _OWN_RULES: Final = tuple(name for name in VersionProfile.__record_fields__ if name != "pods")

@@ -18,7 +18,7 @@ from alignup.topology_manager.hints import HintList, TopologyHint
 from alignup.topology_manager.provider import HintProvider, RecordingProvider
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from alignup.node.node import Node
     from alignup.topology_manager.provider import ResourceHints
@@ -59,10 +59,8 @@ def known_faults(node: Node, pod: Pod) -> tuple[Fault, ...]:
     )
     if may_merge_long or has_exclusive_cpus:
         recorders = _tried(node, pod, faults)
-        count = sum(_combinations(pod, recorders)) if merges else 0
-        if count > MOST_MERGED:
-            text = f"it merges all {count:.1e} combinations of hints"
-            faults["merges_all_combinations"] = Fault("does not answer", text)
+        if merges:
+            faults |= _merge_fault(node, pod, recorders)
 
     return tuple(fault for name, fault in faults.items() if name in faults_of_release)
 
@@ -121,24 +119,44 @@ def _of_node(node: Node, pod: Pod) -> Iterator[tuple[str, Fault]]:
         yield "panics_on_missing_hugepages", Fault("panics", text)
 
 
-def _combinations(pod: Pod, recorders: Sequence[RecordingProvider]) -> Iterator[int]:
-    """Yield from how many combinations of hints the best is chosen.
+def _merge_fault(
+    node: Node, pod: Pod, recorders: Sequence[RecordingProvider]
+) -> Iterator[tuple[str, Fault]]:
+    """Yield by name the fault of merges of more hints than can be looked at in a minute.
 
-    The first is that of the pod as a whole, the others are those of its containers.
+    Where preferred hints are combined first, and one of these combinations is the best, nothing
+    else is combined, and only the hints themselves are gone through.
     """
-    yield _product(recorder.by_pod for recorder in recorders)
+    prefers_first = node.config.profile.preferred_merges_searched_first
+    combinations = 0
+    lone_hints = 0
+    for offers in _merged_offers(pod, recorders):
+        sizes = [
+            _size(hints)
+            for resource_hints in offers
+            for hints in (resource_hints or {}).values()
+            if hints
+        ]
+        if prefers_first and node.manager.policy.merge(offers)[0].preferred:
+            lone_hints += sum(sizes)
+        else:
+            combinations += prod(sizes)
+
+    if combinations > MOST_MERGED:
+        text = f"it merges all {combinations:.1e} combinations of hints"
+        yield "merges_all_combinations", Fault("does not answer", text)
+    elif lone_hints > MOST_MERGED:
+        text = f"it goes through all {lone_hints:.1e} hints"
+        yield "merges_all_combinations", Fault("does not answer", text)
+
+
+def _merged_offers(
+    pod: Pod, recorders: Sequence[RecordingProvider]
+) -> Iterator[list[ResourceHints]]:
+    """Yield what the providers offered for each merge: for the pod as a whole, or a container."""
+    yield [recorder.by_pod for recorder in recorders]
     for container in pod.all_containers:
-        yield _product(recorder.by_container.get(container.name) for recorder in recorders)
-
-
-def _product(offers: Iterable[ResourceHints | None]) -> int:
-    """Return how many combinations there are of a hint of each list that is not empty."""
-    return prod(
-        _size(hints)
-        for resource_hints in offers
-        for hints in (resource_hints or {}).values()
-        if hints
-    )
+        yield [recorder.by_container.get(container.name) for recorder in recorders]
 
 
 def _size(hints: Sequence[TopologyHint] | HintList) -> int:

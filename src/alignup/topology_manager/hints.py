@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from alignup.core.bitmask import BitMask
 from alignup.core.feasible import MAX_NUMA_NODES, feasible_hints, smallest_size
-from alignup.core.hints import HintList, TopologyHint
+from alignup.core.hints import IMPOSSIBLE, NO_PREFERENCE, HintList, TopologyHint
 
 __all__ = [
     "IMPOSSIBLE",
@@ -24,9 +24,3 @@ __all__ = [
 ]
 
 Sequence.register(HintList)
-
-# Stands in a merge for a provider or resource without a preference: any node, and preferred.
-NO_PREFERENCE = HintList([TopologyHint(None, True)])
-
-# Stands in a merge for a resource that cannot be satisfied: any node, and not preferred.
-IMPOSSIBLE = HintList([TopologyHint(None, False)])

@@ -9,19 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
-from alignup.core.merge import Merger
+from alignup.core.merge import Merger, flatten
 from alignup.errors import ConfigError
 from alignup.kubernetes.kubelet_config import DOCUMENTS, KUBELET, READINGS, TOPOLOGY_POLICIES
 from alignup.kubernetes.policy_options import TopologyOptions, parse_topology_options, set_options
 from alignup.records import Record
-from alignup.topology_manager.hints import (
-    IMPOSSIBLE,
-    MAX_NUMA_NODES,
-    NO_PREFERENCE,
-    BitMask,
-    HintList,
-    TopologyHint,
-)
+from alignup.topology_manager.hints import MAX_NUMA_NODES, BitMask, TopologyHint
 
 if TYPE_CHECKING:
     from alignup.topology_manager.provider import ResourceHints
@@ -55,48 +48,6 @@ class Policy(Protocol):
 
     def merge(self, providers_hints: Iterable[ResourceHints]) -> tuple[TopologyHint, bool]:
         """Return the best hint that combines those of all providers, and whether to admit."""
-
-
-def flatten(providers_hints: Iterable[ResourceHints]) -> list[HintList]:
-    """Return one packed list for each resource of each provider.
-
-    The two special cases become hints here: a provider without hints, or a resource without a list,
-    has no preference (`NO_PREFERENCE`); an empty list cannot be satisfied (`IMPOSSIBLE`), so that
-    no result is preferred.
-    """
-    lists: list[HintList] = []
-    for resources in providers_hints:
-        if type(resources) is not dict and not isinstance(resources, Mapping | None):
-            raise TypeError(
-                f"expected a mapping of resources to hints, or None, got {resources!r} from a "
-                "provider"
-            )
-
-        if not resources:
-            lists.append(NO_PREFERENCE)
-            continue
-
-        for resource, hints in resources.items():
-            if hints is None:
-                lists.append(NO_PREFERENCE)
-                continue
-
-            hint_list = hints if type(hints) is HintList else packed(resource, hints)
-            lists.append(hint_list or IMPOSSIBLE)
-
-    return lists
-
-
-def packed(resource: str, hints: Iterable[TopologyHint]) -> HintList:
-    """Return the hints of a user's provider as a packed list.
-
-    Raises:
-        TypeError: they are no hints; the message names the resource.
-    """
-    try:
-        return HintList(hints)
-    except TypeError as error:
-        raise TypeError(f"{error} as hints of {resource!r}") from error
 
 
 class NonePolicy(Record):

@@ -161,6 +161,58 @@ def test_hints_that_combine_in_too_many_ways_are_told(
 
 
 @pytest.mark.parametrize(
+    ("version", "cpus", "is_told"),
+    [
+        ("1.37", "1", True),
+        ("1.38", "1", False),  # one NUMA node, which CPUs, memory and pages prefer
+        ("1.37", "5", True),
+        ("1.38", "5", True),  # two NUMA nodes for CPUs, one for memory and pages
+    ],
+)
+@pytest.mark.parametrize("policy", ["best-effort", "restricted"])
+@pytest.mark.parametrize("scope", ["container", "pod"])
+def test_from_1_38_on_only_merges_without_a_preferred_hint_are_told(
+    version: str, cpus: str, is_told: bool, policy: str, scope: str, monkeypatch
+) -> None:
+    monkeypatch.setattr(faults, "MOST_MERGED", 10_000)
+    node = node_of(
+        4,
+        version,
+        {},
+        topologyManagerPolicy=policy,
+        topologyManagerScope=scope,
+        cpuManagerPolicy="static",
+        reservedSystemCPUs="0",
+        memoryManagerPolicy="Static",
+        reservedMemory=[{"numaNode": 0, "limits": {"memory": "1Gi"}}],
+    )
+    amounts = {"cpu": cpus, "memory": "1Gi", "hugepages-2Mi": "2Mi", "hugepages-1Gi": "1Gi"}
+    assert bool(faults_told(node, amounts)) is is_told
+
+
+def test_from_1_38_on_the_hints_themselves_are_counted_where_a_hint_is_preferred(
+    monkeypatch,
+) -> None:
+    """15 sets of NUMA nodes for CPUs, and as many for memory."""
+    monkeypatch.setattr(faults, "MOST_MERGED", 29)
+    node = node_of(
+        4,
+        "1.38",
+        {},
+        topologyManagerPolicy="restricted",
+        cpuManagerPolicy="static",
+        reservedSystemCPUs="0",
+        memoryManagerPolicy="Static",
+        reservedMemory=[{"numaNode": 0, "limits": {"memory": "1Gi"}}],
+    )
+    text = "does not answer: it goes through all 3.0e+01 hints"
+    assert faults_told(node, {"cpu": "1", "memory": "1Gi"}) == [text]
+
+    monkeypatch.setattr(faults, "MOST_MERGED", 30)
+    assert faults_told(node, {"cpu": "1", "memory": "1Gi"}) == []
+
+
+@pytest.mark.parametrize(
     ("nodes_with_gpus", "containers", "combinations"),
     [
         (2, 1, 15**3 * 3),
