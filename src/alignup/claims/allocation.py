@@ -40,15 +40,13 @@ def allocate(question: Question, most_steps: int = MOST_STEPS) -> tuple[Claim, .
     return results_of(tables, question.node.name, solve(tables, most_steps))
 
 
-def solve(
-    tables: SearchTables, most_steps: int = MOST_STEPS, *, prune: bool = True
-) -> list[tuple[int, int]] | None:
+def solve(tables: SearchTables, most_steps: int = MOST_STEPS) -> list[tuple[int, int]] | None:
     """Return ways and devices in order; None: there is no solution.
 
     Raises:
         AllocationError: as in `allocate`.
     """
-    outcome, pairs, _ = search(tables, prune=prune, most_steps=most_steps)
+    outcome, pairs, _ = search(tables, most_steps=most_steps)
     if outcome == "found":
         return pairs
     if outcome == "error":
