@@ -99,20 +99,21 @@ def read_bytes(name: str, limit: int = FILE_LIMIT) -> bytes:
     return data.getvalue()
 
 
-def read_lines(file: IO[bytes], name: str, limit: int = LINE_LIMIT) -> Iterator[bytes]:
+def read_lines(file: IO[bytes], name: str) -> Iterator[bytes]:
     """Yield the lines of a file, each as soon as it is there.
+
+    A line of more than `LINE_LIMIT` bytes is not read whole.
 
     Args:
         file: as `open_input` returns it.
         name: the name of the file in errors.
-        limit: the most bytes that a line may have; a longer one is not read whole.
 
     Raises:
-        InputError: a line is longer.
+        InputError: a line is longer, or too many in a row are blank.
     """
     number = 0
     blank_count = 0
-    while line := file.readline(limit + 1):
+    while line := file.readline(LINE_LIMIT + 1):
         number += 1
         if line.isspace():
             blank_count += 1
@@ -121,8 +122,8 @@ def read_lines(file: IO[bytes], name: str, limit: int = LINE_LIMIT) -> Iterator[
 
         if blank_count > BLANK_LIMIT:
             raise InputError(f"more than {BLANK_LIMIT} blank lines in a row at {name}:{number}")
-        if len(line) > limit:
-            raise InputError(f"a line of more than {limit} bytes at {name}:{number}")
+        if len(line) > LINE_LIMIT:
+            raise InputError(f"a line of more than {LINE_LIMIT} bytes at {name}:{number}")
         yield line
 
 

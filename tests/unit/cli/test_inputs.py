@@ -40,11 +40,12 @@ def test_what_is_too_long_is_not_read_whole(write) -> None:
     assert read_bytes(write("packed", gzip.compress(b"abc")), 3) == b"abc"
 
 
-def test_lines_that_are_too_long_are_not_read_whole(write) -> None:
+def test_lines_that_are_too_long_are_not_read_whole(write, monkeypatch) -> None:
     """Those before are there."""
+    monkeypatch.setattr("alignup.cli.inputs.LINE_LIMIT", 4)
     name = write("lines", b"abc\nabcdef\n")
     with open_input(name) as file:
-        lines = read_lines(file, name, 4)
+        lines = read_lines(file, name)
         assert next(lines) == b"abc\n"
         with pytest.raises(InputError, match=f"a line of more than 4 bytes at {name}:2"):
             next(lines)
