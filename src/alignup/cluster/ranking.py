@@ -408,10 +408,12 @@ def refusal_texts(
     answer: Evaluation,
     indices: Ints,
     own_policy: int = -1,
-    most_asked: int = MOST_ASKED,
     cause_of: Callable[[int, Pod], str] | None = None,
 ) -> list[str]:
     """Return why each of some nodes refuses a pod, as a scheduler shows it.
+
+    At most `MOST_ASKED` nodes are asked for their own reason. If more refuse, one of each group
+    with equal free amounts is asked; beyond this number the reason follows from the amounts.
 
     Args:
         cluster: the nodes.
@@ -420,14 +422,11 @@ def refusal_texts(
         answer: what the cluster answered.
         indices: the nodes that are asked for; all refuse it.
         own_policy: the policy that the pod brings, as an index into `TOPOLOGY_POLICIES`; -1: none.
-        most_asked: how many nodes are asked for their own reason. If more refuse, one of each group
-            with equal free amounts is asked; beyond this number the reason follows from the
-            amounts.
         cause_of: `short_cause` of a node by its number, where that is kept; None: each is asked.
     """
     nodes = cluster.nodes
     cause_of = cause_of or (lambda number, pod: short_cause(nodes[number], pod))
-    asked_all = np.count_nonzero(indices < len(nodes)) <= most_asked
+    asked_all = np.count_nonzero(indices < len(nodes)) <= MOST_ASKED
     if asked_all and (indices < len(nodes)).all():
         return [_PREFIX + cause_of(index, pod) for index in indices.tolist()]
 
@@ -441,21 +440,18 @@ def refusal_texts(
     for name, amount in chain.from_iterable(requests_of_units):
         amounts_of.setdefault(name, {})[amount] = None
 
-    # words of single-numa-node do not tell it; whom to ask does
-    tells_width = (
-        most_asked or own_policy >= 0 or any(kind.policy != _SINGLE for kind in layouts.kinds)
-    )
-    facts = _facts(cluster, layouts, answer, indices, amounts_of, tells_width=bool(tells_width))
+    facts = _facts(cluster, layouts, answer, indices, amounts_of)
     requests = [(name, amount) for name, amounts in amounts_of.items() for amount in amounts]
     text_of: dict[bytes, str] = {}
     texts = []
+    left_to_ask = MOST_ASKED
     # nodes of which all facts are equal are refused in the same words: their bytes tell, without a
     # tuple for each
     for index, key in enumerate(facts.view(f"V{facts.strides[0]}").ravel().tolist()):
         text = text_of.get(key)
         is_node = indices[index] < len(nodes)
-        if is_node and (asked_all or (most_asked and text is None)):
-            most_asked -= 1
+        if is_node and (asked_all or (left_to_ask and text is None)):
+            left_to_ask -= 1
             text = cause_of(int(indices[index]), pod)
             text_of[key] = text
         elif text is None:
@@ -482,14 +478,12 @@ def _facts(
     answer: Evaluation,
     indices: Ints,
     amounts_of: Mapping[str, Mapping[int, None]],
-    *,
-    tells_width: bool,
 ) -> Ints:
     """Return what the words about some nodes depend on, a row for each node.
 
     The columns are the reason, the layout, for each requested amount the mask of the NUMA nodes
     that have enough, and for each whether it takes more of them now than if all that can be given
-    were free; 0 where `tells_width` is False.
+    were free.
     """
     facts = np.zeros((len(indices), 2 + 2 * sum(map(len, amounts_of.values()))), np.int64)
     facts[:, 0] = answer.reason[indices]
@@ -499,9 +493,6 @@ def _facts(
     for name, amounts in amounts_of.items():
         cluster.nodes_with(name, list(amounts), indices, facts[:, column : column + len(amounts)])
         column += len(amounts)
-
-    if not tells_width:
-        return facts
 
     for name, amounts in amounts_of.items():
         free = _largest_sums(cluster.free(name)[indices])

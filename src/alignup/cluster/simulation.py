@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 # Shares of a NUMA node's CPUs, each with how many of sixteen pods request that share.
 _PARTS = ((1 / 8, 5), (1 / 4, 4), (1 / 2, 3), (3 / 4, 2), (1, 1), (2, 1))
 
+# About the share of a cluster's CPUs that is requested once arrivals and ends balance.
+_LOAD = 0.8
 _MEAN_DURATION = 1000.0
 _GIBIBYTE = 1 << 30
 _PLACED: Final = "placed"
@@ -164,17 +166,13 @@ def _admitted_pod(wire: _Manifest, templates: dict[bytes, Pod]) -> Pod:
     return templates[key]
 
 
-def synthetic_trace(
-    cluster: Cluster, arrivals: int, seed: int = 0, load: float = 0.8
-) -> list[Event]:
+def synthetic_trace(cluster: Cluster, arrivals: int, seed: int = 0) -> list[Event]:
     """Return a trace of so many arrivals.
 
     Args:
         cluster: What the pods are made for.
         arrivals: How many pods.
         seed: The same seed makes the same trace.
-        load: The approximate share of the cluster's CPUs that is requested once arrivals and ends
-            balance.
     """
     random = Random(seed)  # noqa: S311  # pods, not secrets
     templates = [_template(cluster, part) for part, _ in _PARTS]
@@ -183,7 +181,7 @@ def synthetic_trace(
         pods[0].exclusive_cpus * weight for pods, weight in zip(templates, weights, strict=True)
     )
     capacity = sum(node.machine.cpu_count for node in cluster.nodes)
-    rate = load * capacity / (_MEAN_DURATION * cpus / sum(weights))
+    rate = _LOAD * capacity / (_MEAN_DURATION * cpus / sum(weights))
     time = 0.0
     events: list[Event] = []
     for number in range(arrivals):

@@ -192,16 +192,17 @@ def test_amounts_blame_what_the_node_manages_and_tell_spread_from_conflict() -> 
     assert causes["SingleNUMANodeContainerLevel-cpu"] == "no NUMA node has enough cpu"
 
 
-def test_of_many_nodes_those_that_are_not_asked_say_what_those_alike_say() -> None:
+@pytest.mark.parametrize("most_asked", [0, 1, 4, 9])
+def test_of_many_nodes_those_that_are_not_asked_say_what_those_alike_say(
+    monkeypatch, most_asked: int
+) -> None:
     lines = [line(f"n{number}", "epyc-2s-nps4") for number in range(9)]
     cluster = Cluster.from_json_lines("\n".join(lines))
     wide = pod(cpu="40", memory="64Gi")
     answer = cluster.evaluate(wide)
-    for most in (0, 1, 4, 9):
-        texts = refusal_texts(
-            cluster, layouts_of(cluster), wide, answer, np.arange(9), most_asked=most
-        )
-        assert set(texts) == {"NUMA: no set of NUMA nodes suits cpu and memory"}
+    monkeypatch.setattr("alignup.cluster.ranking.MOST_ASKED", most_asked)
+    texts = refusal_texts(cluster, layouts_of(cluster), wide, answer, np.arange(9))
+    assert set(texts) == {"NUMA: no set of NUMA nodes suits cpu and memory"}
 
 
 @pytest.mark.parametrize("blind", [True, False])
@@ -234,7 +235,7 @@ def test_a_simulation_tells_the_cause_of_each_moment() -> None:
     assert causes == {"no NUMA node has enough gpu": 1, "no NUMA node has enough gpu and cpu": 1}
 
 
-def test_a_pod_with_a_policy_of_its_own_is_blamed_as_a_whole() -> None:
+def test_a_pod_with_a_policy_of_its_own_is_blamed_as_a_whole(monkeypatch) -> None:
     """On a node of policy none it is judged in one piece: each of its containers would fit."""
     cluster = Cluster.from_json_lines(line("n", "xeon-2s", cpuManagerPolicy="static"))
     containers = [
@@ -252,6 +253,7 @@ def test_a_pod_with_a_policy_of_its_own_is_blamed_as_a_whole() -> None:
         }
     )
     single_numa_node = TOPOLOGY_POLICIES.index("single-numa-node")
+    monkeypatch.setattr("alignup.cluster.ranking.MOST_ASKED", 0)
     texts = refusal_texts(
         cluster,
         layouts_of(cluster),
@@ -259,7 +261,6 @@ def test_a_pod_with_a_policy_of_its_own_is_blamed_as_a_whole() -> None:
         cluster.evaluate(annotated),
         np.arange(1),
         own_policy=single_numa_node,
-        most_asked=0,
     )
 
     assert texts == ["NUMA: no NUMA node has enough cpu"]

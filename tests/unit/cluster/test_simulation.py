@@ -274,9 +274,9 @@ def test_rebalancing_loses_no_pod(seed):
     """
     lines = [node_line(f"n{index}") for index in range(3)]
     lines[seed % 3] = node_line(f"n{seed % 3}", devices={})
-    cluster = Cluster.from_json_lines(lines)
-    simulation = Simulation(cluster, rebalance=200.0, seed=seed)
-    report = simulation.run(synthetic_trace(cluster, 60, seed, load=1.3))
+    simulation = Simulation(Cluster.from_json_lines(lines), rebalance=200.0, seed=seed)
+    # more than three nodes hold
+    report = simulation.run(synthetic_trace(cluster_of(5), 60, seed))
     placed_uids = [pod.uid for node in simulation.cluster.nodes for pod in node.pods]
 
     assert len(placed_uids) == len(set(placed_uids))
