@@ -361,7 +361,8 @@ async def served(
     await web.TCPSite(runner, "127.0.0.1", 0).start()
 
     port = runner.addresses[0][1]
-    api = Api(Configuration(host=f"http://127.0.0.1:{port}"), pauses=pauses, complain=complain)
+    api = Api(Configuration(host=f"http://127.0.0.1:{port}"))
+    api.pauses, api.complain = pauses, complain
     try:
         yield api
     finally:

@@ -139,20 +139,16 @@ class Api:
     Args:
         configuration: where it is, and who asks.
         namespace: that of the context.
+
+    Attributes:
         pauses: between attempts to reach the server, for those who try again.
-        complain: called with what went wrong meanwhile, in one line.
+        complain: called with what went wrong meanwhile, in one line; nobody is told at first.
     """
 
-    def __init__(
-        self,
-        configuration: Configuration,
-        namespace: str = "default",
-        pauses: Pauses | None = None,
-        complain: Callable[[str], None] = lambda _: None,
-    ) -> None:
+    def __init__(self, configuration: Configuration, namespace: str = "default") -> None:
         self.namespace = namespace
-        self.pauses = pauses or Pauses()
-        self.complain = complain
+        self.pauses = Pauses()
+        self.complain: Callable[[str], None] = lambda _: None
 
         configuration.connection_pool_maxsize = _MOST_CONNECTIONS
         self._configuration = configuration
@@ -317,7 +313,7 @@ def with_api(
 ) -> _T:
     """Return what some work with an API server returns.
 
-    The other arguments are those of `Api.connect` and `Api`.
+    The other arguments are those of `Api.connect`, and what is to be `Api.complain`.
 
     Raises:
         InputError: as `Api.connect`.

@@ -63,7 +63,6 @@ class Extender:
         api: the API server.
         answers: about the state that is kept here.
         synced: called once, when all objects were listed.
-        clock: seconds that never go back.
         leader: questions are answered only while it leads; None: always.
         led: awaited when this extender has begun to lead and has seen all that others have bound.
         writes_events: write an Event on each pod of which the causes of refusal have changed.
@@ -75,7 +74,6 @@ class Extender:
         answers: Answers,
         *,
         synced: Callable[[], None] = lambda: None,
-        clock: Callable[[], float] = time.monotonic,
         leader: Leader | None = None,
         led: Callable[[], Awaitable[None]] | None = None,
         writes_events: bool = True,
@@ -83,7 +81,8 @@ class Extender:
         self.api = api
         self.answers = answers
         self.state = answers.state
-        self.clock = clock
+        # seconds that never go back
+        self.clock = time.monotonic
         self.read = objects.PodReader().read
         self._synced = synced
 
@@ -102,7 +101,7 @@ class Extender:
         self._told_causes: OrderedDict[str, frozenset[str]] = OrderedDict()
         self._events: asyncio.Queue[tuple[Metadata, str]] = asyncio.Queue(pod_events.MOST_EVENTS)
 
-        follow = partial(Follower, api, clock=clock)
+        follow = partial(Follower, api)
         self._nodes = follow(
             api_client.NODES, objects.decode_node, self._node_sink(), kind=objects.NodeObject
         )

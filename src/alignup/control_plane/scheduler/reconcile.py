@@ -56,7 +56,6 @@ class Reconciler:
         rules: which pods, and how fast.
         say: called with each deletion, in one line.
         dry: delete nothing, and only say what would be.
-        clock: seconds that never go back.
         writes_events: write an Event on each pod before: the cause, and what would help.
     """
 
@@ -67,14 +66,12 @@ class Reconciler:
         *,
         say: Callable[[str], None],
         dry: bool = False,
-        clock: Callable[[], float] = time.monotonic,
         writes_events: bool = True,
     ) -> None:
         self._api = api
         self._rules = rules
         self._say = say
         self._dry = dry
-        self._clock = clock
         self._writes_events = writes_events
 
         # By the uid of a controller, when pods are deleted.
@@ -135,7 +132,7 @@ class Reconciler:
 
         owner = controllers[0]
 
-        delay = self.delay(owner.uid, self._clock())
+        delay = self.delay(owner.uid, time.monotonic())
         if delay is None:
             self._deletions[metadata.uid] = None
             reason = (
