@@ -61,28 +61,19 @@ def usable(machine: Machine, *, isolated: bool = False, reserve: int = 0) -> Mac
     return machine if cpus == machine.cpus else _within(machine, cpus, -1)
 
 
-def reachable(
-    machine: Machine, cpus: int | None = None, memory_nodes: int | None = None
-) -> Machine:
+def reachable(machine: Machine) -> Machine:
     """Return the machine with only the CPUs and memory that this process may use.
 
     A container, a batch system or `taskset` can allow a process less than there is.
 
     Args:
         machine: the machine that this process runs on.
-        cpus: bit set of the allowed CPUs; None: what the kernel says.
-        memory_nodes: bit set of the kernel's ids of the nodes with allowed memory; None: what the
-            kernel says.
 
     Raises:
         InputError: no CPU is left.
     """
-    if cpus is None:
-        cpus = bit_set(os.sched_getaffinity(0)) | _bindable(machine)
-
-    if memory_nodes is None:
-        memory_nodes = _allowed_memory_nodes()
-
+    cpus = bit_set(os.sched_getaffinity(0)) | _bindable(machine)
+    memory_nodes = _allowed_memory_nodes()
     if not machine.cpus & cpus:
         reason = "none of them is in a NUMA node"
         if cpus & bit_set(machine.isolated_cpus):

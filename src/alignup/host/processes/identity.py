@@ -183,7 +183,7 @@ def joint_liveness(processes: Iterable[ProcessIdentity], cgroup: str = "") -> Li
         return Liveness.UNKNOWN
 
 
-def ancestors(pid: int, proc: str = _PROC) -> tuple[tuple[int, int], ...]:
+def ancestors(pid: int) -> tuple[tuple[int, int], ...]:
     """Return number and start time of a process, of its parent, and so on.
 
     They are as many as can be seen.
@@ -191,7 +191,7 @@ def ancestors(pid: int, proc: str = _PROC) -> tuple[tuple[int, int], ...]:
     processes: list[tuple[int, int]] = []
     with suppress(OSError):
         while pid > 0 and len(processes) < _DEEPEST:
-            fields = _stat(pid, proc)
+            fields = _stat(pid, _PROC)
             if fields is None:
                 break
             processes.append((pid, int(fields[_START_TIME])))

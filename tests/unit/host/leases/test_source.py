@@ -160,10 +160,13 @@ def test_nobody_waits_for_what_can_never_be_had(file):
     assert file.read().waiting == ()
 
 
-def test_an_affinity_mask_that_is_the_limit_is_named(file):
+def test_an_affinity_mask_that_is_the_limit_is_named(file, monkeypatch):
     """It is not to be seen from the numbers."""
     whole = leasing.machine()
-    cut = reachable(whole, cpus=0b1111, memory_nodes=-1)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
+        cut = reachable(whole)
+
     where = replace(leasing.site(cut), whole=whole)
     with pytest.raises(
         AllocationError, match=r"may use only CPUs 0-3 of 0-15, by its affinity mask"

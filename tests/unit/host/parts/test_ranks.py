@@ -223,4 +223,4 @@ def test_a_rank_that_was_bound_to_isolated_cpus_stays_there(monkeypatch):
     with pytest.raises(
         InputError, match="this process may use CPUs 2-3 only, and they are isolated"
     ):
-        reachable(usable(machine), 0b1100, -1)
+        reachable(usable(machine))

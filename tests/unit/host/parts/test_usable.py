@@ -36,17 +36,32 @@ def cpus(machine):
     return str(CPUSet.from_int(machine.cpus))
 
 
-def test_cpus_and_memory_out_of_reach_are_cut():
+@pytest.fixture
+def allow(monkeypatch):
+    """Let the kernel allow this process some CPUs and the memory of some nodes."""
+
+    def allow(cpus, memory_nodes):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _: cpus)
+        monkeypatch.setattr(module, "_allowed_memory_nodes", lambda: memory_nodes)
+
+    return allow
+
+
+def test_cpus_and_memory_out_of_reach_are_cut(allow):
     """Nodes stay, so that masks mean the same."""
     machine = leasing.machine()
 
-    cut = reachable(machine, 0b10011, 0b10)
-
+    allow({0, 1, 4}, 0b10)
+    cut = reachable(machine)
     assert [[core.cpus for core in node.cores] for node in cut.numa_nodes] == [[(0,), (1,)], [(4,)]]
     assert [node.memory for node in cut.numa_nodes] == [0, 16 * leasing.GI]
-    assert reachable(machine, -1, -1) is machine
+
+    allow(set(range(99)), -1)
+    assert reachable(machine) is machine
+
+    allow({99}, -1)
     with pytest.raises(InputError, match="may use CPUs 99 only"):
-        reachable(machine, 1 << 99, -1)
+        reachable(machine)
 
 
 def test_the_kernel_may_not_tell_about_memory(tmp_path):
@@ -86,7 +101,7 @@ def test_isolated_cpus_are_reached_where_the_kernel_takes_them():
     here = os.sched_getaffinity(0)
     machine = replace(leasing.machine(), isolated_cpus=tuple(here))
     kept = min(here)
-    assert reachable(machine, memory_nodes=-1).cpus >> kept & 1
+    assert reachable(machine).cpus >> kept & 1
     assert os.sched_getaffinity(0) == here
 
 
