@@ -468,8 +468,8 @@ def _resources_of(refusal: Refusal) -> Sequence[str]:
     return refusal.resources or [refusal.provider]
 
 
-def parse_configurations(text: str, where: str = "--compare") -> dict[str, dict[str, str]]:
-    """Return the configurations that a text lists, each a policy and perhaps a scope.
+def parse_configurations(text: str) -> dict[str, dict[str, str]]:
+    """Return the configurations that `--compare` lists, each a policy and perhaps a scope.
 
     Duplicates count once.
 
@@ -485,11 +485,13 @@ def parse_configurations(text: str, where: str = "--compare") -> dict[str, dict[
         policy, slash, scope = part.strip().partition("/")
         if policy not in TOPOLOGY_POLICIES:
             raise InputError.at(
-                where, f"one of {', '.join(TOPOLOGY_POLICIES)}, perhaps with a scope", part
+                "--compare", f"one of {', '.join(TOPOLOGY_POLICIES)}, perhaps with a scope", part
             )
 
         if slash and scope not in TOPOLOGY_SCOPES:
-            raise InputError.at(where, f"one of {', '.join(TOPOLOGY_SCOPES)} after the slash", part)
+            raise InputError.at(
+                "--compare", f"one of {', '.join(TOPOLOGY_SCOPES)} after the slash", part
+            )
 
         fields = {"topologyManagerPolicy": policy}
         if scope:
