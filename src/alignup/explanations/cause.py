@@ -471,7 +471,12 @@ def without_requests(pod: Pod, container: str | None, resources: Collection[str]
 
     init_containers = tuple(map(stripped, pod.init_containers))
     containers = tuple(map(stripped, pod.containers))
-    cpus, memory, devices = effective_request(init_containers, containers)
+    by_containers = {kind for container in pod.containers for kind, _ in container.memory}
+    cpus, memory, devices = effective_request(
+        init_containers,
+        containers,
+        counts_init_only=not dict(pod.memory).keys() <= by_containers,
+    )
     demands = pod.constraints
     return replace(
         pod,

@@ -510,10 +510,19 @@ class Node:
 
         return node
 
-    def emptied(self, config: KubeletConfig) -> Node:
+    def emptied(
+        self,
+        config: KubeletConfig,
+        *,
+        wrap: Callable[[HintProvider], HintProvider] | None = None,
+    ) -> Node:
         """Return a node of the same machine, devices and labels under another configuration.
 
-        It has no pods. Providers of users are left out.
+        It has no pods, and nothing is known of claims. Providers of users are left out.
+
+        Args:
+            config: the configuration.
+            wrap: called with each built-in provider; returns the provider to use in its place.
 
         Raises:
             ConfigError: a kubelet would refuse to start with it.
@@ -523,8 +532,10 @@ class Node:
             config,
             self.inventory,
             {resource: pool.preference for resource, pool in self.pools.items() if pool.preference},
+            wrap=wrap,
             labels=self.labels,
             single_numa_node_exclusive=self.single_numa_node_exclusive,
+            keep_refused_bindings=self._keeps_bindings,
             node_object=self.node_object,
             whole_verdict=self.whole_verdict,
             beyond_kubelet=self.beyond_kubelet,

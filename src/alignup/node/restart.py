@@ -11,6 +11,10 @@ its hints anew, so a running pod can be refused. Three things differ from other 
   theirs.
 - Init containers that have ended are asked about too; the memory manager has forgotten them, and
   gives them memory.
+
+A pod that has CPUs and memory as a whole (PodLevelResourceManagers) keeps them from 1.38 on.
+Earlier kubelets allocate it anew, and nobody has what it had before: at its next start such a
+kubelet refuses its own state.
 """
 
 from __future__ import annotations
@@ -27,11 +31,12 @@ from alignup.text.counting import format_bytes
 from alignup.topology_manager.scope import KUBELET, Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from alignup.kubernetes.kubelet_config import KubeletConfig
     from alignup.machine.machine import Machine
     from alignup.node.node import Node
+    from alignup.topology_manager.provider import HintProvider
 
 
 class Restarted(Record):
@@ -46,27 +51,88 @@ class Restarted(Record):
     refused: Mapping[str, Refusal]
 
 
+class Readmission(Record):
+    """The answer to a pod that a restarted kubelet admits again.
+
+    Attributes:
+        pod: as this kubelet reads it.
+        refusal: None: it stays.
+    """
+
+    pod: Pod
+    refusal: Refusal | None
+
+
 def restarted(node: Node, config: KubeletConfig) -> Restarted:
-    """Return a node after a restart of its kubelet with a configuration of the same release.
+    """Return a node after a restart of its kubelet.
 
     This node stays as it is. Providers of users are left out.
 
-    Raises:
-        ConfigError: the kubelet would not start with it, or not on the state files that it has.
-    """
-    restarted_node = node.emptied(config)
-    for old, new in ((node.cpu, restarted_node.cpu), (node.memory, restarted_node.memory)):
-        if (old is None) is not (new is None):
-            raise ConfigError("a state file is of another policy")
+    Args:
+        node: the node; its state files are what its managers hold.
+        config: the configuration with which the kubelet starts, perhaps of another release.
 
+    Raises:
+        ConfigError: the kubelet would not start with it, or not on the state files that it has;
+            the message is its own.
+    """
+    restarted_node = successor(node, config)
+    return admit_again(restarted_node, restarted_node.pods)
+
+
+def successor(
+    node: Node,
+    config: KubeletConfig,
+    *,
+    wrap: Callable[[HintProvider], HintProvider] | None = None,
+) -> Node:
+    """Return a node whose kubelet has started on the state of this one, and admitted no pod yet.
+
+    Its pods are those of this node, as the kubelet reads them; `admit_again` admits them.
+
+    Args:
+        node: the node; it stays as it is.
+        config: the configuration with which the kubelet starts.
+        wrap: called with each built-in provider; returns the provider to use in its place.
+
+    Raises:
+        ConfigError: as `restarted`.
+    """
+    restarted_node = node.emptied(config, wrap=wrap)
+    _check_policies(node.config, config)
     for name in ("cpu", "memory", "devices"):
         old_provider = getattr(node, name)
         new_provider = getattr(restarted_node, name)
         if old_provider is not None and new_provider is not None:
             new_provider.inherit(old_provider)
 
-    restarted_node.manager.restore(node.pods)
-    return admit_again(restarted_node, node.pods)
+    if node.claims is not None:
+        restarted_node.claims = node.claims.copy()
+        restarted_node.manager.add_provider(restarted_node.claims)
+
+    reading = config.profile.pods
+    restarted_node.manager.restore(
+        pod if pod.made_of is None else pod.made_of.read(reading) for pod in node.pods
+    )
+    return restarted_node
+
+
+def _check_policies(old: KubeletConfig, new: KubeletConfig) -> None:
+    """Check that the state files were written under the policies of a configuration.
+
+    Raises:
+        ConfigError: one was not; the message is the kubelet's.
+    """
+    managers = (
+        ("", new.cpu_manager_policy, old.cpu_manager_policy),
+        ("[memorymanager] ", new.memory_manager_policy, old.memory_manager_policy),
+    )
+    for manager, policy, written_policy in managers:
+        if policy != written_policy:
+            raise ConfigError(
+                f'{manager}configured policy "{policy}" differs from state checkpoint policy '
+                f'"{written_policy}"'
+            )
 
 
 def check_start(machine: Machine, config: KubeletConfig) -> None:
@@ -143,27 +209,63 @@ def admit_again(node: Node, pods: Iterable[Pod]) -> Restarted:
             is changed.
         pods: all of them, in the order in which they were made.
     """
+    readmissions = list(readmitted(node, pods))
+    refused = {
+        readmission.pod.uid: readmission.refusal
+        for readmission in readmissions
+        if readmission.refusal is not None
+    }
+    return Restarted(node, refused)
+
+
+def readmitted(node: Node, pods: Iterable[Pod]) -> Iterator[Readmission]:
+    """Admit the pods of a node again, one after the other, and yield the answer to each.
+
+    What a refused pod holds it gives back after the last one.
+
+    Args:
+        node: as for `admit_again`.
+        pods: likewise.
+    """
+    managers = [
+        provider for provider in (node.devices, node.cpu, node.memory) if provider is not None
+    ]
+    # one that records may stand for a manager
     providers = [
-        provider for provider in node.manager.providers if provider in (node.cpu, node.memory)
+        provider
+        for provider in node.manager.providers
+        if getattr(provider, "provider", provider) in managers
     ]
     kept: list[Pod] = []
-    refused: dict[str, Refusal] = {}
+    refused_uids: list[str] = []
     with node.manager.lock:
-        for pod in pods:
-            refusal = node.manager.allocate_again(pod, providers)
-            if refusal is None and node.whole_verdict:
-                misfit = misfit_of(node.counted(pod), kept, node.limits(pod))
-                if misfit.reason:
-                    refusal = Refusal(
-                        misfit.reason, misfit.message, provider=KUBELET, resources=misfit.resources
-                    )
+        for manager in managers:
+            manager.readmits_pods = True
 
-            if refusal is None:
-                kept.append(node.counted(pod))
-            else:
-                refused[pod.uid] = refusal
+        try:
+            for pod in pods:
+                refusal = node.manager.allocate_again(pod, providers)
+                if refusal is None and node.whole_verdict:
+                    refusal = _whole_refusal(node, pod, kept)
 
-        for uid in refused:
+                if refusal is None:
+                    kept.append(node.counted(pod))
+                else:
+                    refused_uids.append(pod.uid)
+
+                yield Readmission(pod, refusal)
+        finally:
+            for manager in managers:
+                manager.readmits_pods = False
+
+        for uid in refused_uids:
             node.remove(uid)
 
-    return Restarted(node, refused)
+
+def _whole_refusal(node: Node, pod: Pod, neighbours: Sequence[Pod]) -> Refusal | None:
+    """Return why the kubelet's own checks refuse a pod that the managers have admitted again."""
+    misfit = misfit_of(node.counted(pod), neighbours, node.limits(pod))
+    if not misfit.reason:
+        return None
+
+    return Refusal(misfit.reason, misfit.message, provider=KUBELET, resources=misfit.resources)

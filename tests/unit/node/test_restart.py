@@ -129,12 +129,23 @@ def test_a_stricter_policy_refuses_pods_that_run() -> None:
 
 
 @pytest.mark.parametrize(
-    "kubelet", [{"cpuManagerPolicy": "none"}, {**MEMORY, "topologyManagerPolicy": "restricted"}]
+    ("kubelet", "message"),
+    [
+        (
+            {"cpuManagerPolicy": "none"},
+            '"none" differs from state checkpoint policy "static"$',
+        ),
+        (
+            {**MEMORY, "topologyManagerPolicy": "restricted"},
+            '"Static" differs from state checkpoint policy "None"$',
+        ),
+    ],
 )
-def test_a_state_file_of_another_policy_keeps_it_from_starting(kubelet: dict[str, Any]) -> None:
-    node = node_of()
-    with pytest.raises(ConfigError, match="a state file is of another policy"):
-        restarted(node, config_of(**kubelet))
+def test_a_state_file_of_another_policy_keeps_it_from_starting(
+    kubelet: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        restarted(node_of(), config_of(**kubelet))
 
 
 def test_with_a_whole_verdict_the_kubelet_looks_at_the_node_as_well() -> None:

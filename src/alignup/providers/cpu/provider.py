@@ -9,14 +9,16 @@ was worked out with the pod.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from alignup.core.amounts.cpu_ledger import CpuLedger, CpuShortage
 from alignup.core.amounts.holders import CpuHolders
 from alignup.core.shared_dict import SharedDict
 from alignup.errors import AllocationError, ConfigError
-from alignup.kubernetes.versions import VersionProfile
+from alignup.kubernetes.versions import PodLevel, VersionProfile
 from alignup.machine.bits import union
 from alignup.machine.cpuset import CPUSet
 from alignup.providers.cpu.distribution import distribute, never_ends
@@ -26,7 +28,7 @@ from alignup.text.counting import free_in
 from alignup.topology_manager.hints import HintList, TopologyHint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     from alignup.kubernetes.kubelet_config import KubeletConfig
     from alignup.kubernetes.pod import Container, Pod
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from alignup.machine.machine import Machine
 
 RESOURCE: Final = "cpu"
+_NOTHING: Final[Mapping[str, int]] = MappingProxyType({})
 SMT_ALIGNMENT_ERROR: Final = "SMTAlignmentError"
 
 
@@ -104,7 +107,7 @@ class CpuProvider(CpuHolders):
             align-by-socket, more sockets than NUMA nodes.
     """
 
-    __slots__ = ("_choose", "_distribute", "_node_ids", "_options", "_profile")
+    __slots__ = ("_choose", "_distribute", "_node_ids", "_options", "_profile", "readmits_pods")
 
     name = RESOURCE
 
@@ -123,6 +126,8 @@ class CpuProvider(CpuHolders):
         self._node_ids = machine.numa_node_ids
         self._choose = partial(_take, capacity.topology, options, profile)
         self._distribute = self._choose if options.distribute_cpus_across_numa else None
+        # Whether the kubelet has restarted and admits the pods again that it finds in its state.
+        self.readmits_pods = False
         self.ledger = CpuLedger(capacity)
 
     def copy(self) -> CpuProvider:
@@ -133,6 +138,7 @@ class CpuProvider(CpuHolders):
         duplicate._node_ids = self._node_ids
         duplicate._choose = self._choose
         duplicate._distribute = self._distribute
+        duplicate.readmits_pods = self.readmits_pods
         duplicate.hold_as(self)
         return duplicate
 
@@ -185,10 +191,7 @@ class CpuProvider(CpuHolders):
 
         container_cpus = self.held.get(pod.uid)
         if container_cpus is not None and container.name in container_cpus:
-            cpus = container_cpus[container.name]
-            if cpus.bit_count() != request:
-                return {RESOURCE: HintList.empty()}
-            return {RESOURCE: self.ledger.hints(request, 0, cpus)}
+            return {RESOURCE: self._hints_as_held(request, container_cpus[container.name])}
 
         return {RESOURCE: self.ledger.hints(request, self._reusable_by(pod.uid))}
 
@@ -197,21 +200,75 @@ class CpuProvider(CpuHolders):
         request = pod.exclusive_cpus
         if not request:
             return None
-        if pod.has_shared_pool and empty_shared_pool(pod, {RESOURCE: request}):
+
+        whole = self._restored(pod)
+        is_stale = bool(whole and self._stale(pod, whole))
+        if whole and not is_stale:
+            return {RESOURCE: self._hints_as_held(request, whole)}
+
+        is_empty = pod.has_shared_pool and bool(empty_shared_pool(pod, {RESOURCE: request}))
+        assigned: int | None = 0
+        if not is_stale and pod.uid in self.held:
+            assigned = self._assigned(pod)
+
+        if is_empty or assigned is None:
             return {RESOURCE: HintList.empty()}
+        if assigned.bit_count() == request:
+            return {RESOURCE: self.ledger.hints(request, 0, assigned)}
 
+        free = None
+        if is_stale:  # `allocate_pod` gives it back first
+            free = self._free() | (whole & self.ledger.capacity.allocatable)
+
+        return {RESOURCE: self.ledger.hints(request, self._reusable_by(pod.uid) | assigned, free)}
+
+    def _assigned(self, pod: Pod) -> int | None:
+        """Return the CPUs that containers of a pod have.
+
+        None: one has more or less than it asks for, as containers have that share those of a pod.
+        """
         assigned = 0
-        if (container_cpus := self.held.get(pod.uid)) is not None:
-            for container in pod.all_containers:
-                cpus = container_cpus.get(container.name)
-                if cpus is not None and cpus.bit_count() != container.exclusive_cpus:
-                    return {RESOURCE: HintList.empty()}
-                assigned |= cpus or 0
+        container_cpus = self.held[pod.uid]
+        for container in pod.all_containers:
+            cpus = container_cpus.get(container.name)
+            if cpus is not None and cpus.bit_count() != container.exclusive_cpus:
+                return None
+            assigned |= cpus or 0
 
-            if assigned.bit_count() == request:
-                return {RESOURCE: self.ledger.hints(request, 0, assigned)}
+        return assigned
 
-        return {RESOURCE: self.ledger.hints(request, self._reusable_by(pod.uid) | assigned)}
+    def _hints_as_held(self, request: int, cpus: int) -> HintList:
+        """Return the hints that repeat what is held; none if that is not what is asked for now."""
+        if cpus.bit_count() != request:
+            return HintList.empty()
+        return self.ledger.hints(request, 0, cpus)
+
+    def _restored(self, pod: Pod) -> int:
+        """Return the CPUs that a pod has as a whole, of which a kubelet restores its allocation.
+
+        0: there are none, or the kubelet does not look for them.
+        """
+        if not (self._profile.pod_resources_restored and pod.has_shared_pool):
+            return 0
+        return self.whole_pods.get(pod.uid, 0)
+
+    def _stale(self, pod: Pod, whole: int) -> str:
+        """Return why the state of a pod with CPUs as a whole is left of a release cut short.
+
+        These are the kinds of `podAllocationStaleness` in `cpumanager/policy_static.go`.
+
+        Returns:
+            `overlap`: some of the CPUs are in the shared pool, too. `gaps`: the containers that
+            have CPUs are not the first of the pod's. Empty: it is not.
+        """
+        if whole & self.ledger.capacity.shareable & ~self.ledger.given:
+            return "overlap"
+
+        container_cpus = self.held.get(pod.uid, {})
+        first_containers = pod.all_containers[: len(container_cpus)]
+        if {*container_cpus} != {container.name for container in first_containers}:
+            return "gaps"
+        return ""
 
     def allocate(self, pod: Pod, container: Container, affinity: TopologyHint) -> None:
         """Give the container its CPUs, from the nodes of the affinity first, then from any.
@@ -251,6 +308,9 @@ class CpuProvider(CpuHolders):
         that share get what nobody has for itself. Nothing is given where the pod requests no whole
         number of CPUs.
 
+        After a restart of the kubelet the pod keeps what it has, or, of kubelets that restore
+        nothing, is given CPUs anew: nobody has the old ones any more, and they are not free.
+
         Raises:
             AllocationError: there are too few (`UnexpectedAdmissionError`), with full-pcpus-only no
                 whole cores (`SMTAlignmentError`), or none would be left to share
@@ -258,9 +318,23 @@ class CpuProvider(CpuHolders):
         """
         uid = pod.uid
         request = pod.exclusive_cpus
-        if not request or uid in self.whole_pods:
+        if not request:
             return
 
+        if whole := self._restored(pod):
+            stale = self._stale(pod, whole)
+            if not stale:
+                self._restore_pod(pod, whole)
+                return
+
+            if stale == "overlap":  # the CPUs are back in the shared pool
+                del self.whole_pods[uid]
+            else:
+                self._release_pod(uid)
+        elif uid in self.whole_pods and not self.readmits_pods:
+            return
+
+        # kubelets that restore nothing lose the CPUs that the pod had before a restart
         check_shared_pool(pod, {RESOURCE: request})
         if self._options.full_pcpus_only:
             self._check_whole_cores(request)
@@ -270,20 +344,62 @@ class CpuProvider(CpuHolders):
         self.whole_pods[uid] = cpus
         self.ledger.give(cpus)
 
-    def _divided(self, pod: Pod, cpus: int) -> dict[str, int]:
-        """Return the CPUs of each container of a pod that has CPUs as a whole."""
+    def _restore_pod(self, pod: Pod, whole: int) -> None:
+        """Complete the allocation of a pod that a restarted kubelet finds in its state.
+
+        What containers have stays theirs (`restorePodAllocation` of
+        `cpumanager/policy_static.go`); only those that the kubelet had not written down yet are
+        given CPUs.
+
+        Raises:
+            AllocationError: there are too few for one of them; the pod has given back all it had.
+        """
+        restored = self.held.get(pod.uid, {})
+        if len(restored) == len(pod.all_containers):
+            return
+
+        try:
+            self.held[pod.uid] = self._divided(pod, whole, restored)
+        except AllocationError:
+            self._release_pod(pod.uid)
+            raise
+
+    def _release_pod(self, pod_uid: str) -> None:
+        """Take back all that a pod with CPUs as a whole has."""
+        self.ledger.take_back(self.whole_pods[pod_uid])
+        self.held.pop(pod_uid, None)
+        del self.whole_pods[pod_uid]
+
+    def _divided(
+        self, pod: Pod, cpus: int, restored: Mapping[str, int] = _NOTHING
+    ) -> dict[str, int]:
+        """Return the CPUs of each container of a pod that has CPUs as a whole.
+
+        Args:
+            pod: the pod.
+            cpus: what it has.
+            restored: by name, the CPUs of its first containers where these have some already.
+
+        Raises:
+            AllocationError: too few are left for a container after those that have some.
+        """
         all_cpus = self.ledger.capacity.topology.cpus
         pool = cpus
         container_cpus = {}
         for container in pod.all_containers:
             ends = container.is_init and not container.is_sidecar
+            chosen = restored.get(container.name)
             if container.exclusive_cpus:
-                chosen = self._choose(pool, container.exclusive_cpus, all_cpus & ~pool)
+                if chosen is None:
+                    if container.exclusive_cpus > pool.bit_count():
+                        raise self._too_few(container.exclusive_cpus, pool)
+                    chosen = self._choose(pool, container.exclusive_cpus, all_cpus & ~pool)
+
                 container_cpus[container.name] = chosen
                 if not ends:
                     pool &= ~chosen
             elif ends:
-                container_cpus[container.name] = pool
+                container_cpus[container.name] = pool if chosen is None else chosen
 
         return {
             container.name: container_cpus.get(container.name, pool)
@@ -351,10 +467,14 @@ class CpuProvider(CpuHolders):
             request, reusable, None if mask is None else int(mask), self._distribute
         )
         if isinstance(cpus, CpuShortage):
-            amounts = self._asked_and_free(request, self._free() | reusable)
-            raise AllocationError(f"too few CPUs are free: {amounts}", resources=("cpu",))
+            raise self._too_few(request, self._free() | reusable)
 
         return cpus
+
+    def _too_few(self, request: int, free: int) -> AllocationError:
+        """Return the error that fewer CPUs are free than are asked for."""
+        amounts = self._asked_and_free(request, free)
+        return AllocationError(f"too few CPUs are free: {amounts}", resources=("cpu",))
 
     def release(self, pod_uid: str, container_name: str) -> None:
         """Take back the container's CPUs, but for those that another container of the pod reuses.
@@ -463,16 +583,31 @@ class CpuProvider(CpuHolders):
         """
         capacity = self.ledger.capacity
         shared = predecessor.shared_cpus
-        reserved = CPUSet.from_int(capacity.topology.cpus & ~capacity.allocatable)
+        if not shared:
+            if not predecessor.held:
+                return  # the kubelet begins anew
+            raise ConfigError("default cpuset cannot be empty")
 
+        reserved = CPUSet.from_int(capacity.topology.cpus & ~capacity.allocatable)
         fault = reserved_fault(reserved, shared, strict=self._options.strict_cpu_reservation)
         if fault is not None:
             raise ConfigError(fault[1])
 
-        if capacity.shareable != predecessor.ledger.capacity.shareable:
-            raise ConfigError("the state has other CPUs than the machine less its reserved ones")
+        whole_pods = {}
+        if self._profile.pods.pod_level is PodLevel.MANAGED:
+            whole_pods = dict(predecessor.whole_pods)
 
-        self.restore(dict(predecessor.held), int(shared), dict(predecessor.whole_pods))
+        held = [
+            cpus for container_cpus in predecessor.held.values() for cpus in container_cpus.values()
+        ]
+        written = union([int(shared), *held, *whole_pods.values()])
+        if written != capacity.shareable:
+            raise ConfigError(
+                f'current set of available CPUs "{CPUSet.from_int(capacity.shareable)}" doesn\'t '
+                f'match with CPUs in state "{CPUSet.from_int(written)}"'
+            )
+
+        self.restore(dict(predecessor.held), int(shared), whole_pods)
 
     def _free(self) -> int:
         return self.ledger.capacity.allocatable & ~self.ledger.given

@@ -50,6 +50,10 @@ class DeviceProvider(DeviceHolders):
 
     name = "devices"
     pools: dict[str, DevicePool]
+    # Whether the kubelet has restarted and admits the pods again that it finds in its state: no
+    # plugin has registered yet, so that nothing is known of where devices are, and containers
+    # that run keep theirs.
+    readmits_pods = False
 
     def __init__(
         self,
@@ -137,6 +141,9 @@ class DeviceProvider(DeviceHolders):
         """Return near which nodes enough devices are, for each resource that is asked for."""
         pools = self.pools
         hints: dict[str, HintList | None] = {}
+        if self.readmits_pods:
+            return self._no_preference(container.devices)
+
         entry = self.pods.get(pod.uid)
         if entry is None:  # the usual case: nothing is held, and nothing left by earlier containers
             for resource, request in container.devices:
@@ -160,12 +167,19 @@ class DeviceProvider(DeviceHolders):
 
     def pod_topology_hints(self, pod: Pod) -> ResourceHints:
         """Return the same for all containers of the pod together; nothing is reused here."""
+        if self.readmits_pods:
+            return self._no_preference(pod.devices)
+
         entry = self.pods.get(pod.uid, _NOTHING)
         return {
             resource: _hints(self.pools[resource], entry.held(resource), 0, request)
             for resource, request in pod.devices
             if resource in self.pools
         }
+
+    def _no_preference(self, requests: Iterable[tuple[str, int]]) -> ResourceHints:
+        """Return the hints of resources of which no device is known to be near a NUMA node."""
+        return {resource: None for resource, _ in requests if resource in self.pools}
 
     def allocate(self, pod: Pod, container: Container, affinity: TopologyHint) -> None:
         """Give the container its devices, near to `affinity` where there are enough.
@@ -174,6 +188,9 @@ class DeviceProvider(DeviceHolders):
             AllocationError: There are too few of some resource; nothing was given to this
                 container.
         """
+        if self.readmits_pods:
+            return
+
         entry = self.pods.get(pod.uid, _NOTHING)
         if self.last_pod != pod.uid:
             if entry.reusable:  # what init containers left is forgotten once another pod has come

@@ -22,7 +22,7 @@ from alignup.core.shared_dict import SharedDict
 from alignup.errors import AllocationError, ConfigError
 from alignup.kubernetes.pod import Container, Pod, QOSClass
 from alignup.kubernetes.versions import PodLevel, VersionProfile
-from alignup.machine.bits import bit_numbers, ids_of
+from alignup.machine.bits import bit_numbers, ids_of, union
 from alignup.providers.pod_pool import check_shared_pool, empty_shared_pool
 from alignup.records import Record, field
 from alignup.text.counting import format_bytes, named
@@ -96,7 +96,15 @@ class MemoryProvider(MemoryHolders):
             machine.
     """
 
-    __slots__ = ("_checks_groups", "_ids", "_only_where_requested", "says_why")
+    __slots__ = (
+        "_checks_groups",
+        "_hints_by_container",
+        "_ids",
+        "_only_where_requested",
+        "_restores_pods",
+        "readmits_pods",
+        "says_why",
+    )
 
     name = "memory"
 
@@ -111,6 +119,10 @@ class MemoryProvider(MemoryHolders):
         self._ids = machine.numa_node_ids
         self._checks_groups = profile.memory_groups_checked
         self._only_where_requested = profile.memory_only_where_requested
+        self._restores_pods = profile.pod_resources_restored
+        self._hints_by_container = profile.restored_memory_hints_by_container
+        # Whether the kubelet has restarted and admits the pods again that it finds in its state.
+        self.readmits_pods = False
         # False where nobody reads why memory cannot be had: the sentence looks at every NUMA node.
         self.says_why = True
 
@@ -123,6 +135,9 @@ class MemoryProvider(MemoryHolders):
         duplicate._ids = self._ids
         duplicate._checks_groups = self._checks_groups
         duplicate._only_where_requested = self._only_where_requested
+        duplicate._restores_pods = self._restores_pods
+        duplicate._hints_by_container = self._hints_by_container
+        duplicate.readmits_pods = self.readmits_pods
         duplicate.says_why = self.says_why
         duplicate.hold_as(self)
         return duplicate
@@ -152,12 +167,16 @@ class MemoryProvider(MemoryHolders):
         if container.fractional_memory:
             return None
         if (holding := self.holdings.get((pod.uid, container.name))) is not None:
-            return _hints_as_held(holding, requests)
+            return _hints_as_held(holding.mask, tuple(holding.sizes()), requests)
 
         return self._hints(pod.uid, requests)
 
     def pod_topology_hints(self, pod: Pod) -> ResourceHints:
-        """Return the same for all containers of the pod together."""
+        """Return the same for all containers of the pod together.
+
+        Where some of it is held already, after a restart of the kubelet, the hint is that of the
+        first container that holds some, or of the pod that holds it as a whole.
+        """
         requests = pod.memory
         if not requests:
             return None
@@ -166,12 +185,31 @@ class MemoryProvider(MemoryHolders):
         if pod.has_shared_pool and empty_shared_pool(pod, dict(requests)):
             return {kind: HintList.empty() for kind, _ in requests}
 
+        if pod.has_shared_pool and (sizes := self._pod_sizes(pod)) is not None:
+            return _hints_as_held(self.pod_holdings[pod.uid].mask, sizes, requests)
+
         if self.holdings:
             for container in pod.all_containers:
                 if (holding := self.holdings.get((pod.uid, container.name))) is not None:
-                    return _hints_as_held(holding, requests)
+                    compared = container.memory if self._hints_by_container else requests
+                    return _hints_as_held(holding.mask, tuple(holding.sizes()), compared)
 
         return self._hints(pod.uid, requests)
+
+    def _pod_sizes(self, pod: Pod) -> Requests | None:
+        """Return what a pod has as a whole, as a kubelet sees it after a restart; None: nothing.
+
+        A kubelet that restores nothing takes what the first container has for what the pod has.
+        """
+        holding = self.pod_holdings.get(pod.uid)
+        if holding is None:
+            return None
+        if self._restores_pods:
+            return tuple(holding.sizes())
+
+        parts = self.pod_parts[pod.uid]
+        names = [container.name for container in pod.all_containers if container.name in parts]
+        return parts[names[0]][1] if names else None
 
     def _hints(self, pod_uid: str, requests: Requests) -> ResourceHints:
         hints = self.ledger.hints(requests, self.init_holdings.get(pod_uid, ()))
@@ -228,11 +266,16 @@ class MemoryProvider(MemoryHolders):
         their requests, all others share the rest; init containers that end have theirs from what
         sidecars leave.
 
+        After a restart of the kubelet the pod keeps what it has, or, of kubelets that restore
+        nothing, is given memory anew: nobody has the old one any more, and it is not free.
+
         Raises:
             AllocationError: as for `allocate`, or nothing would be left to share
                 (`EmptyPodSharedPoolError`).
         """
-        if not pod.memory or pod.qos is not QOSClass.GUARANTEED or pod.uid in self.pod_holdings:
+        if not pod.memory or pod.qos is not QOSClass.GUARANTEED:
+            return
+        if pod.uid in self.pod_holdings and (self._restores_pods or not self.readmits_pods):
             return
 
         check_shared_pool(pod, dict(pod.memory))
@@ -481,11 +524,13 @@ class MemoryProvider(MemoryHolders):
             predecessor: the provider as it was then.
 
         Raises:
-            ConfigError: another amount is reserved now; a kubelet does not start on that state.
+            ConfigError: a kubelet does not start on that state: another amount is reserved now, or
+                what is free or bound there does not follow from what is held, since a kubelet has
+                lost memory, or a refused pod left a binding behind.
         """
-        if self.allocatable != predecessor.allocatable:
+        if self.allocatable != predecessor.allocatable or not predecessor.has_exact_books:
             raise ConfigError(
-                "the state file has other amounts of memory than the machine less its reservations"
+                "[memorymanager] the expected machine state is different from the real one"
             )
 
         self.ledger = predecessor.ledger.copy()
@@ -493,6 +538,36 @@ class MemoryProvider(MemoryHolders):
         self.names = predecessor.names.copy()
         self.pod_holdings = predecessor.pod_holdings.copy()
         self.pod_parts = predecessor.pod_parts.copy()
+
+    @property
+    def has_exact_books(self) -> bool:
+        """Whether all that is taken or bound is taken or bound by somebody who holds memory.
+
+        A kubelet starts on such a state only (`validateState` of
+        `memorymanager/policy_static.go`); where memory of several groups of NUMA nodes lies on one
+        node, it starts at some times and not at others, and counts as starting here.
+        """
+        all_holdings = [*self.holdings.values(), *self.pod_holdings.values()]
+        taken = dict.fromkeys(self.allocatable, 0)
+        for holding in all_holdings:
+            for kind, size in holding.sizes():
+                taken[kind] += size
+
+        free = self.free
+        if any(
+            sum(amounts) - sum(free[kind]) != taken[kind]
+            for kind, amounts in self.allocatable.items()
+        ):
+            return False
+
+        masks = {holding.mask for holding in all_holdings}
+        used = union(masks)
+        every_node = (1 << len(self._ids)) - 1
+        if self.ledger.unused != every_node & ~used:
+            return False
+
+        # a node of a group that is bound to itself, though nobody has memory of it alone
+        return all(1 << node in masks for node in bit_numbers(self.ledger.alone & used))
 
     def account(self, pod: Pod, container: Container | None) -> Accounts:
         """Return by type the account of the bytes asked for and free; see `HintProvider`."""
@@ -638,15 +713,20 @@ def _wanted_mask(
     return best[0]
 
 
-def _hints_as_held(holding: MemoryHolding, requests: Requests) -> ResourceHints:
-    """Return the hint that repeats what is held.
+def _hints_as_held(mask: int, sizes: Requests, requests: Requests) -> ResourceHints:
+    """Return the hint that repeats what is held (`regenerateHints`).
 
     No preference if that is not what is asked for now.
+
+    Args:
+        mask: the NUMA nodes that it lies on.
+        sizes: what is held.
+        requests: what is asked for.
     """
-    if tuple(holding.sizes()) != requests:
+    if sizes != requests:
         return None
 
-    hints = HintList([TopologyHint(BitMask.from_int(holding.mask), True)])
+    hints = HintList([TopologyHint(BitMask.from_int(mask), True)])
     return {kind: hints for kind, _ in requests}
 
 
