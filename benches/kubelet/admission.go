@@ -7,8 +7,26 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/kubernetes/pkg/kubelet/cm/topologymanager/bitmask"
 	"k8s.io/kubernetes/pkg/kubelet/lifecycle"
 )
+
+// hint is a mask over NUMA nodes (nil: any node) and whether it is preferred.
+type hint struct {
+	Mask      *uint64 `json:"mask"`
+	Preferred bool    `json:"preferred"`
+}
+
+func maskOf(mask bitmask.BitMask) *uint64 {
+	if mask == nil {
+		return nil
+	}
+	var word uint64
+	for _, bit := range mask.GetBits() {
+		word |= 1 << bit
+	}
+	return &word
+}
 
 // admissionCase is a node on which pods are admitted (timed) and removed, over and over for so many seconds.
 type admissionCase struct {

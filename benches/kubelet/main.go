@@ -1,4 +1,5 @@
-// Kubelet: times the real kubelet's Topology Manager and its hint providers on the cases of our benchmarks.
+// Kubelet: times admissions by the real kubelet's Topology Manager and its hint providers on the cases of our benchmarks.
+// Merges alone are timed by tests/rig/cmd/merges, of any release.
 //
 // Reads one case a line from standard input and writes one answer a line to standard output, both JSON. What the
 // cases are is decided in benches/; this program only runs them, as they come, on one goroutine.
@@ -42,13 +43,10 @@ func answer(line []byte) (any, error) {
 	if err := json.Unmarshal(line, &header); err != nil {
 		return nil, err
 	}
-	switch header.Kind {
-	case "merge":
-		return timeMerge(line)
-	case "admission":
+	if header.Kind == "admission" {
 		return timeAdmission(line)
 	}
-	return nil, fmt.Errorf("expected kind merge or admission, got %q", header.Kind)
+	return nil, fmt.Errorf("expected kind admission, got %q", header.Kind)
 }
 
 func main() {
