@@ -117,14 +117,17 @@ class Story:
     """Manifests of the pods that are present, in the order in which they came."""
     steps: list[dict[str, Any]] = field(default_factory=list)
 
-    def node(self, **kubelet: Any) -> Node:
+    def node(self, version: str | None = None, **kubelet: Any) -> Node:
         """Return the empty node, with other fields of the kubelet's configuration.
 
-        None deletes one.
+        None deletes one. The kubelet is of the release that is named, or of the story's own.
         """
         fields = {**self.description["kubelet"], **kubelet}
         fields = {name: value for name, value in fields.items() if value is not None}
-        return Node.from_dict({**self.description, "kubelet": fields})
+        description = {**self.description, "kubelet": fields}
+        if version is not None:
+            description["kubeletVersion"] = version
+        return Node.from_dict(description)
 
     def now(self) -> Node:
         """Return the node after all steps, refusals included."""
@@ -152,18 +155,18 @@ class Story:
 
         The change is replayed as the documentation says.
         """
-        assert (
-            len(attempt.keys() & {"pod", "kubelet", "remove", "excludeTopology"})
-            == len(attempt)
-            == 1
-        )
+        keys = {"pod", "kubelet", "remove", "excludeTopology", "kubeletVersion"}
+        assert attempt.keys() <= keys
+        assert len(attempt) == 1 or attempt.keys() == {"kubelet", "kubeletVersion"}
         node = self.now()
+        fields = attempt.get("kubelet", {})
+        version = attempt.get("kubeletVersion")
         if after == "restart":
-            again = restarted(node, self.node(**attempt["kubelet"]).config)
+            again = restarted(node, self.node(version, **fields).config)
             assert not again.refused
             node = again.node
-        elif "kubelet" in attempt:
-            node = self.node(**attempt["kubelet"])
+        elif "kubelet" in attempt or version:
+            node = self.node(version, **fields)
             assert all(node.admit(pod).admitted for pod in self.pods)
 
         for resource in attempt.get("excludeTopology", ()):

@@ -221,12 +221,12 @@ def test_a_damaged_checkpoint_of_devices_is_passed_over(is_torn):
 def carry_out(rig, suggestion, manifest, names):  # noqa: C901  # a step each
     """Do what a suggestion says, and return the manifest to admit then.
 
-    None: it takes another plugin.
+    None: it takes another plugin, or another kubelet.
 
     `names` are the pods that run, in the order in which they come again after a drain.
     """
     attempt = suggestion.attempt
-    if "excludeTopology" in attempt:
+    if "excludeTopology" in attempt or "kubeletVersion" in attempt:
         return None
     if "remove" in attempt:
         name_by_uid = {

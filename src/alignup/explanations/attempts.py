@@ -1,7 +1,7 @@
 """Tries changes as they are replayed.
 
-A change is another manifest, other fields of the kubelet's configuration, or fewer pods. The node
-that is explained is never changed.
+A change is another manifest, other fields of the kubelet's configuration, another release of the
+kubelet, or fewer pods. The node that is explained is never changed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from alignup.errors import AlignupError
 from alignup.explanations.manifests import Manifest, quantity
 from alignup.kubernetes.kubelet_config import KubeletConfig
 from alignup.kubernetes.manifest import read_pod
-from alignup.kubernetes.policy_options import set_options
+from alignup.kubernetes.policy_options import ALL_OF, set_options
+from alignup.kubernetes.versions import release_of
 from alignup.node.restart import restarted
 from alignup.records import Record, field, json_fields, replace
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from alignup.kubernetes.pod import Pod
+    from alignup.kubernetes.versions import KubeletVersion
     from alignup.node.node import Node
     from alignup.topology_manager.admission import Admission
 
@@ -120,6 +122,47 @@ class Attempts(Record, frozen=False):
         except AlignupError:  # a kubelet would not start so
             return None
 
+    def on_release(self, version: KubeletVersion, *, drained: bool = False) -> Node | None:
+        """Return the node once its kubelet is of another release.
+
+        Feature gates that this release does not know, with which it does not start, are taken out
+        of the configuration; see `gates_left`. Every pod that is there has to stay.
+
+        Args:
+            version: the release.
+            drained: the node is drained before; see `with_kubelet`.
+
+        Returns:
+            The node; None: the kubelet does not start, or not all pods stay.
+        """
+        if not self.is_copy or self.attempts_left <= 0:
+            return None
+
+        old_config = self.node.config
+        fields = fields_of(old_config)
+        gates = gates_left(old_config, version)
+        fields.pop("featureGates", None)
+        if gates:
+            fields["featureGates"] = gates
+
+        try:
+            config = KubeletConfig.from_dict(fields, version=version, reading=old_config.reading)
+            return self._drained(config) if drained else self._restarted(config)
+        except AlignupError:
+            return None
+
+    def pod_on(self, node: Node) -> Pod:
+        """Return the pod as the kubelet of another node reads it."""
+        source = self.pod.made_of
+        return self.pod if source is None else source.read(node.config.profile.pods)
+
+    def on(self, node: Node) -> Admission | None:
+        """Return how the pod would be admitted on another node; None if it would not."""
+        try:
+            return self._accepted(node.try_admit(self.pod_on(node)))
+        except AlignupError:
+            return None
+
     def _drained(self, config: KubeletConfig) -> Node | None:
         """Return the node of this configuration to which all pods came again; None: not all can."""
         node = self.node.emptied(config)
@@ -146,6 +189,16 @@ class Attempts(Record, frozen=False):
                 return None
 
         return admission
+
+
+def gates_left(config: KubeletConfig, version: KubeletVersion) -> dict[str, bool]:
+    """Return the feature gates of a configuration that a release knows."""
+    known_gates = release_of(version).gates
+    return {
+        name: is_on
+        for name, is_on in config.feature_gates.items()
+        if name in known_gates or name in ALL_OF
+    }
 
 
 def fields_of(config: KubeletConfig) -> dict[str, Any]:

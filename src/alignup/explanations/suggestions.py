@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import chain, islice, product
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from alignup.explanations.attempts import Attempts
+from alignup.explanations.attempts import Attempts, gates_left
 from alignup.explanations.cause import MOST_SHOWN, numa_nodes_of, places_in_words, spare_caches
 from alignup.explanations.explanation import Suggestion
 from alignup.explanations.manifests import asked_by, changed, manifest_of
@@ -21,8 +21,10 @@ from alignup.explanations.trial import has_users_providers
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 from alignup.kubernetes.pod import is_pinned_memory
 from alignup.kubernetes.policy_options import set_options
+from alignup.kubernetes.versions import KNOWN_VERSIONS
 from alignup.machine.bits import union
 from alignup.machine.cpuset import CPUSet
+from alignup.node.faults import known_faults
 from alignup.records import replace
 from alignup.text.counting import some_of
 from alignup.topology_manager.refusal_account import MemoryAccount
@@ -32,7 +34,10 @@ if TYPE_CHECKING:
 
     from alignup.explanations.cause import Cause
     from alignup.explanations.trial import Trial
+    from alignup.kubernetes.kubelet_config import KubeletConfig
+    from alignup.kubernetes.versions import KubeletVersion
     from alignup.machine.machine import Machine
+    from alignup.node.faults import Fault
     from alignup.node.holdings import Holdings
     from alignup.node.node import Node
     from alignup.providers.cpu.provider import CpuProvider
@@ -51,6 +56,16 @@ STRICT: Final = "strict-cpu-reservation"
 
 COSTS: Final = {"single-numa-node": 0.0, "restricted": 0.2, "best-effort": 0.5, "none": 0.8}
 NOT_PREFERRED: Final = 0.3
+
+# An update is more than a restart, and less than what gives up most of the alignment.
+UPDATE_COST: Final = 0.45
+
+# What a release does in place of a known fault.
+_MENDED: Final = {
+    "does not answer": "which answers",
+    "panics": "which does not panic",
+    "gives CPUs twice": "which gives no CPUs twice",
+}
 
 
 class _Candidate(NamedTuple):
@@ -94,7 +109,8 @@ def suggestions_for(
     else:
         options = _for_refused(attempts, trial, causes, blamed)
 
-    best_first = sorted(options, key=lambda option: option[0])
+    updates = _updates(attempts, trial)
+    best_first = sorted(chain(options, updates), key=lambda option: option[0])
     return tuple(suggestion for _, suggestion in best_first[:MOST_SUGGESTIONS])
 
 
@@ -212,6 +228,82 @@ def _for_refused(
             # those that hold as the node is go first
             drain_cost = 1 if suggestion.after == "drain" else 0
             yield 0.15 + 0.6 * lost + drain_cost, suggestion
+
+
+def _updates(attempts: Attempts, trial: Trial) -> Iterator[Option]:
+    """Yield the next release of the kubelet that helps, where the one in use is the cause.
+
+    It is where it has a known fault that the pod comes upon, or where the pod would be admitted, or
+    aligned better, on the next release, and not after a restart alone.
+    """
+    config = attempts.node.config
+    releases = [version for version in KNOWN_VERSIONS if version > config.version]
+    if not releases or not attempts.is_copy or has_users_providers(attempts.node):
+        return
+
+    faults = known_faults(attempts.node, trial.pod)
+    has_all = trial.policy.name == "none" or all(map(_is_preferred, trial.allocations.values()))
+    if not faults and ((trial.admission and has_all) or trial.limits is not None):
+        return
+
+    attempts.must_be_preferred = bool(trial.admission) and not faults
+    for version in releases:
+        is_drained = False
+        updated = attempts.on_release(version)
+        if updated is None:  # not all pods stay
+            is_drained = True
+            updated = attempts.on_release(version, drained=True)
+
+        admission = None if updated is None else attempts.on(updated)
+        if updated is None or admission is None:
+            continue
+        if known_faults(updated, attempts.pod_on(updated)):
+            continue
+
+        if not faults:
+            restarted = attempts.on_release(config.version, drained=is_drained)
+            if restarted is not None and attempts.on(restarted):
+                return  # the release is not the cause
+
+        lost, outcome = _alignment(admission, trial.before)
+        suggestion = _update(config, version, faults, outcome, is_drained=is_drained)
+        yield UPDATE_COST + lost / 2 + is_drained, suggestion
+        return
+
+
+def _update(
+    config: KubeletConfig,
+    version: KubeletVersion,
+    faults: Sequence[Fault],
+    outcome: str,
+    *,
+    is_drained: bool,
+) -> Suggestion:
+    """Return the suggestion of another release of the kubelet.
+
+    Args:
+        config: of the kubelet in use.
+        version: the release.
+        faults: what the pod comes upon in the release in use.
+        outcome: what becomes of the pod, in words.
+        is_drained: the node has to be drained before.
+    """
+    remaining = gates_left(config, version)
+    unknown = sorted(config.feature_gates.keys() - remaining.keys())
+    attempt: dict[str, Any] = {"kubeletVersion": str(version)}
+    text = f"update the kubelet to {version.title}"
+    if unknown:
+        attempt["kubelet"] = {"featureGates": remaining}
+        text += f" without the feature gate{'s' * (len(unknown) > 1)} {', '.join(unknown)}"
+
+    text += "".join(f", {_MENDED[does]}" for does in dict.fromkeys(fault.does for fault in faults))
+    text = f"{text}: {outcome}"
+    after = "restart"
+    if is_drained:
+        text = f"after draining the node: {text}"
+        after = "drain"
+
+    return Suggestion("update", text, attempt, after=after)
 
 
 def _pod_changes(

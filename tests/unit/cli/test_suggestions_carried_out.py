@@ -166,8 +166,12 @@ def carry_out(
 
         path.write_text(json.dumps(inventory))
 
-    if "kubelet" in attempt:
-        config = json.loads((copy.state / CONFIG).read_text()) | attempt["kubelet"]
+    words = copy.words
+    if "kubeletVersion" in attempt:
+        words += ("--kubelet-version", attempt["kubeletVersion"])
+
+    if suggestion["after"]:
+        config = json.loads((copy.state / CONFIG).read_text()) | attempt.get("kubelet", {})
         copy.configure(config)
         if suggestion["after"] == "drain":
             copy.hold(
@@ -180,7 +184,7 @@ def carry_out(
             copy.run([])
             before = [{**pod, "status": {}} for pod in place.pods]
 
-        restart = alignup("node", "restart", *copy.words, "--json")
+        restart = alignup("node", "restart", *words, "--json")
         assert restart.status == 0, (suggestion, restart.out, restart.err)
 
     admitted_pods = {
@@ -189,7 +193,7 @@ def carry_out(
         "items": [*before, attempt.get("pod", manifest)],
     }
     (root / "asked.json").write_text(json.dumps(admitted_pods))
-    return alignup("admit", *copy.words, "--json", root / "asked.json")
+    return alignup("admit", *words, "--json", root / "asked.json")
 
 
 def check(alignup: Any, folder: Path, seed: int, count: int) -> None:

@@ -7,6 +7,8 @@ import json
 import pytest
 
 from alignup import explain
+from alignup.explanations.attempts import Attempts
+from alignup.kubernetes.versions import NEWEST
 from alignup.node import Node
 from fakes.hint_providers import Licences
 from inputs.machines import machine_of
@@ -131,3 +133,66 @@ def test_a_container_is_split_where_nothing_else_helps(count: int) -> None:
         splits += first is not None
         assert first is None or all(text.startswith("split ") for text in texts[first:]), texts
     assert splits
+
+
+class TestUpdates:
+    """Another release of the kubelet, where the rules or faults of the one in use are the cause."""
+
+    @staticmethod
+    def shared_by_the_pod(version, gates, **fields):
+        kubelet = {**KUBELET, "featureGates": gates, **fields}
+        node = Node.from_dict(
+            {"machine": machine_of(2, 4), "kubelet": kubelet, "kubeletVersion": version}
+        )
+        pod = gpu_pod("x", cpu="12")
+        pod["spec"]["resources"] = {"limits": {"cpu": "12", "memory": "1Gi"}}
+        return node, pod
+
+    def test_of_a_rule_that_refuses(self):
+        """From 1.34 on, a pod with resources of its own shares CPUs."""
+        node, pod = self.shared_by_the_pod("1.33", {"PodLevelResources": True})
+        assert not node.try_admit(pod)
+        [suggestion] = by_kind(node, pod)["update"]
+        assert suggestion.text.startswith("update the kubelet to 1.34: it would ")
+        assert suggestion.attempt == {"kubeletVersion": "1.34"}
+        assert suggestion.after == "restart"
+
+    def test_without_gates_that_the_release_lacks(self):
+        gates = {"PodLevelResources": True, "HPAScaleToZero": False, "ElasticIndexedJob": True}
+        node, pod = self.shared_by_the_pod("1.32", gates)
+        [suggestion] = by_kind(node, pod)["update"]
+        assert "1.34 without the feature gate ElasticIndexedJob: it would" in suggestion.text
+        assert suggestion.attempt == {
+            "kubeletVersion": "1.34",
+            "kubelet": {"featureGates": {"PodLevelResources": True, "HPAScaleToZero": False}},
+        }
+
+    def test_not_where_every_release_refuses(self):
+        node = node_of(memoryManagerPolicy="None")
+        assert "update" not in by_kind(node, gpu_pod("x", cpu="10"))
+        assert node.config.version == NEWEST
+
+    def test_not_where_a_restart_alone_helps(self, monkeypatch):
+        node, pod = self.shared_by_the_pod("1.33", {"PodLevelResources": True})
+        monkeypatch.setattr(Attempts, "on_release", lambda attempts, *_, **__: attempts.node)
+        monkeypatch.setattr(Attempts, "on", lambda attempts, _: attempts.node.admission)
+        assert "update" not in by_kind(node, pod)
+
+    def test_of_a_fault(self):
+        """Up to 1.35 a kubelet walks all sets of NUMA nodes for the hints of devices."""
+        devices = {"example.com/gpu": [{"id": "g0", "numa": [0]}]}
+        kubelet = {"topologyManagerPolicy": "best-effort"}
+        node = Node.from_dict(
+            {
+                "machine": machine_of(24, 1),
+                "kubelet": {
+                    **kubelet,
+                    "topologyManagerPolicyOptions": {"max-allowable-numa-nodes": "24"},
+                },
+                "devices": devices,
+                "kubeletVersion": "1.35",
+            }
+        )
+        [suggestion] = by_kind(node, gpu_pod("x", gpus=1, cpu="1"))["update"]
+        assert suggestion.text.startswith("update the kubelet to 1.36, which answers: it would run")
+        assert suggestion.attempt == {"kubeletVersion": "1.36"}
