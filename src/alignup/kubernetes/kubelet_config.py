@@ -6,7 +6,7 @@ NUMA nodes exist) are left to `alignup.node` and the providers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import ConfigError, InputError, errors_in, one_line, warn
@@ -474,7 +474,7 @@ def _reserved_memory(entries: Sequence[ReservedMemoryWire]) -> tuple[ReservedMem
 
 
 def check_fields(
-    names: Iterable[object],
+    names: Collection[object],
     fields: Iterable[str],
     source: str = "",
     version: KubeletVersion = NEWEST,
@@ -501,10 +501,9 @@ def check_fields(
         hint = f"; {nearest} is" if nearest else ""
         warn(f"{name!r} is no field of a KubeletConfiguration and ignored{where}{hint}")
 
-    later = later_fields(version)
-    for name in names:
-        if isinstance(name, str) and name in later:
+    for name, release in later_fields(version).items():
+        if name in names:
             warn(
                 f"{name!r} is no field of a KubeletConfiguration of kubelet {version.title} and "
-                f"ignored{where}; kubelet {later[name].title} has it"
+                f"ignored{where}; kubelet {release.title} has it"
             )
