@@ -1,7 +1,6 @@
 """The command line: `alignup.cli.program` knows the subcommands, and each has a module of its name.
 
-Exit status: 0 done and admitted; 1 refused; 2 bad usage or bad input (125 for failures of `run`
-itself); 130 interrupted; 141 nobody read the output. Warnings of the library go to standard error.
+Exit statuses and warnings are told there, too.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ __all__ = ["complete_for_kubectl", "main"]
 
 
 def main() -> None:
-    """Run the program; what a user can cause ends in one line and exit status 2."""
+    """Print the version, or run the program as `run_program` does."""
     if sys.argv[1:] in (["--version"], ["-V"]):
         # without the program, which takes several times as long to import
         try:
