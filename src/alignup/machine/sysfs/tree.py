@@ -74,7 +74,7 @@ class DirectoryTree:
             raise InputError(message) from error
 
     def read(self, path: str, *, whole: bool = True) -> str | None:
-        """Return the text of a file, or None; unless `whole`, the first 64 KiB of it."""
+        """See `KernelTree`; unless `whole`, it is the first 64 KiB."""
         # os.open, since a file object costs three times the read; O_NONBLOCK for pipes in a copied
         # tree
         try:
@@ -99,7 +99,7 @@ class DirectoryTree:
         return data.decode("ascii", "replace")
 
     def names(self, path: str) -> Sequence[str]:
-        """Return the names in a folder, in no order; none if there is no such folder."""
+        """See `KernelTree`."""
         try:
             # a Path object for each costs more
             return os.listdir(self._prefix + path)  # noqa: PTH208
@@ -128,9 +128,9 @@ class MemoryTree:
 
     # all of it is there at no cost
     def read(self, path: str, *, whole: bool = True) -> str | None:  # noqa: ARG002
-        """Return the text of a file, or None."""
+        """See `KernelTree`."""
         return self._files.get(path)
 
     def names(self, path: str) -> Sequence[str]:
-        """Return the names in a folder; none if there is no such folder."""
+        """See `KernelTree`."""
         return tuple(self._folders.get(path, ()))
