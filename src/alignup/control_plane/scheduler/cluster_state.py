@@ -216,10 +216,7 @@ class ClusterState:
     # Claims.
 
     def meet(self, pod: Pod, name: str) -> bool | None:
-        """Return whether a node would place a pod near the devices of its claims.
-
-        None: that cannot be told.
-        """
+        """Return what `WatchedClaims.meet` says of a node; None also where claims are refused."""
         member = self.members.get(name)
         if not isinstance(member, ExactMember):
             return None
@@ -407,7 +404,7 @@ class ObjectStore(Generic[_T]):
         self._freed = freed
 
     def listed(self, items: list[_T]) -> None:
-        """Take in all objects that there are."""
+        """See `Sink`."""
         listed = {_key_of(item): item for item in items}
         for before in [item for key, item in self.objects.items() if listed.get(key) != item]:
             self._freed(before)
@@ -416,7 +413,7 @@ class ObjectStore(Generic[_T]):
         self.version += 1
 
     def changed(self, item: _T) -> None:
-        """Take in an object that is new or changed."""
+        """See `Sink`."""
         key = _key_of(item)
         before = self.objects.get(key)
         if before == item:
@@ -428,7 +425,7 @@ class ObjectStore(Generic[_T]):
             self._freed(before)
 
     def gone(self, item: _T) -> None:
-        """Take in an object that was deleted."""
+        """See `Sink`."""
         self._freed(item)
         self.objects.pop(_key_of(item), None)
         self.version += 1
@@ -633,8 +630,7 @@ class View:
         """Return what each node says to a pod, by the numbers of the nodes.
 
         Raises:
-            InputError: the pod asks for too many resources, or its annotation of a NUMA policy
-                cannot be read.
+            InputError: as `Answers.filter`.
         """
         self._settle()
         return self._judged(self._cluster, pod, strategy)
