@@ -56,7 +56,7 @@ def read_nodes(
     Raises:
         InputError: a line is not of the form, a name comes twice, or a node refuses one of its
             pods.
-        ConfigError: a kubelet would refuse to start on one of the nodes.
+        ConfigError: as there.
     """
     reader = NodeReader(None if kubelet_version is None else parse_version(kubelet_version))
     nodes: dict[str, Node] = {}

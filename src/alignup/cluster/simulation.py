@@ -374,7 +374,7 @@ class Simulation:
         """Play a trace and return what came of it.
 
         Raises:
-            InputError: A pod is removed that never came, or comes although it is there.
+            InputError: As `steps`.
         """
         for _ in self.steps(events):
             pass
