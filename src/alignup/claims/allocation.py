@@ -34,7 +34,7 @@ def allocate(question: Question, most_steps: int = MOST_STEPS) -> tuple[Claim, .
     Raises:
         AllocationError: the scheduler would fail, for this node or for the pod; or the bound was
             hit; or a selector was not understood.
-        InputError: there are more claims than a pod may have, or amounts that cannot be compared.
+        InputError: as `SearchTables`.
     """
     tables = SearchTables(question)
     return results_of(tables, question.node.name, solve(tables, most_steps))
