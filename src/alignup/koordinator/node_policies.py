@@ -88,7 +88,7 @@ class ExclusivePolicy(Record):
         return best, admit and self.exclusive != REQUIRED
 
     def mixes(self, mask: int) -> bool:
-        """Return whether a pod on these NUMA nodes would share one with a pod of the other kind."""
+        """Return what `effective.mixes` does of this pod on these NUMA nodes."""
         return effective.mixes(mask, self.occupancy, single=self.is_single)
 
 

@@ -85,7 +85,7 @@ class Exclusivity(Record):
     single: bool = False
 
     def mixes(self, mask: int) -> bool:
-        """Return whether the pod would share one of these nodes with a pod of the other kind."""
+        """Return what `effective.mixes` does of this pod on these NUMA nodes."""
         return mixes(mask, self.occupancy, single=self.single)
 
 
