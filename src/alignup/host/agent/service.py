@@ -220,8 +220,8 @@ class Service:
         """Return a lease, once it is in the journal.
 
         Raises:
-            AllocationError: it cannot be had, or not in time.
-            InputError: the request is invalid, or its holder cannot be told what it needs to know.
+            AllocationError: as `_waited_for`.
+            InputError: the request is invalid, or as there.
         """
         start = time.perf_counter()
         wait = request.wait
@@ -297,7 +297,7 @@ class Service:
 
         Raises:
             AllocationError: it cannot be had, or not in time.
-            InputError: its holder cannot be told what it needs to know.
+            InputError: as `_lease_made`.
         """
         end = None if wait < 0 else time.monotonic() + wait
         is_queued = False

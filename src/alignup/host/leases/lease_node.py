@@ -484,10 +484,7 @@ class LeaseNode:
         shares: Mapping[str, Mapping[int, int]],
         devices: Mapping[str, tuple[str, ...]],
     ) -> tuple[int, ...]:
-        """Return the ids of the nodes of some CPUs and memory.
-
-        Without either, those near some devices.
-        """
+        """Return what `LeaseRecord.numa_nodes` is for some CPUs, memory and devices."""
         machine = self._site.machine
         nodes = set(ids_of(overlapping(machine.node_cpus, int(cpus)), machine.numa_node_ids))
         nodes |= {numa_id for sizes in shares.values() for numa_id, size in sizes.items() if size}

@@ -72,10 +72,7 @@ class Caller:
         return descendant(caller[0], pid) if caller else None
 
     def _peer(self) -> list[int]:
-        """Return the caller's numbers, from this namespace down to its own.
-
-        There are none if it is not to be seen from here.
-        """
+        """Return the caller's numbers, as `_numbers` does; none if it is not seen from here."""
         if os.uname().machine not in _MACHINES:
             return self._numbers_by_credentials()
 
