@@ -78,6 +78,7 @@ def test_offers_in_words() -> None:
     assert words(anywhere=True) == "any"
     assert words() == "none"
     sets = tuple((number,) for number in range(7))
+    assert words(sets[:4]) == "0 or 1 or 2 or 3"
     assert words(sets) == "0 or 1 or 2 or 3 or 3 more"
     assert words(sets, is_whole=False) == "0 or 1 or 2 or 3 or others"
     assert offered_in_words(ResourcePart("x", "c", "", 1)) == "not pinned to NUMA nodes here"

@@ -176,6 +176,28 @@ def test_resources_of_the_pod_as_a_whole_grow_alone(gates):
     assert node.resize("u", {"c": amounts("3")}).message == CPU_STATIC
 
 
+@pytest.mark.parametrize(
+    ("scope", "words"),
+    [
+        ("pod", "failed admission under pod-scope topology manager"),
+        ("container", "failed admission with a container-level topology manager"),
+    ],
+)
+def test_managers_that_cannot_follow_a_pod_with_a_shared_pool_say_in_which_scope(scope, words):
+    """The resize waits, and the pod keeps its requests and CPUs."""
+    gates = {"PodLevelResourceManagers": True, **CPU_GATE}
+    node = node_of("1.36", gates=gates, topologyManagerScope=scope)
+    assert node.admit(pod_of(amounts("2"), amounts("4", "2Gi")))
+    free = node.cpu.free_cpus
+
+    answer = node.resize("u", {"c": amounts("1")})
+
+    message = f"Pod Scope pod with pod-level resources {words}"
+    assert (answer.status, answer.message) == ("Deferred", message)
+    assert node.pods[0].containers[0].requests["cpu"] == 2000
+    assert node.cpu.free_cpus == free
+
+
 class PlainResizes:
     """What a kubelet makes of resizes of its only pod.
 

@@ -253,3 +253,9 @@ def test_where_more_was_offered_than_was_looked_at_what_can_be_anywhere_is_not_n
 def test_what_the_machine_never_had_is_not_called_taken(allocatable: int, sentence: str) -> None:
     amounts = Amounts(requested=4, free=2, on_one_node=2, allocatable=allocatable)
     assert too_little(["cpu"], {}, {"cpu": amounts}) == sentence
+
+
+def test_what_is_reserved_is_part_of_what_the_machine_has() -> None:
+    cpus = Amounts(requested=9, free=6, on_one_node=6, allocatable=6, reserved=2)
+    sentence = "9 cpu asked, the machine has 6 (8 less 2 reserved)"
+    assert too_little(["cpu"], {}, {"cpu": cpus}) == sentence

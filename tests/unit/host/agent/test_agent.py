@@ -22,6 +22,7 @@ import msgspec
 import pytest
 
 from alignup.errors import AlignupError, AllocationError, InputError, system_errors
+from alignup.host.agent.agent import tell_systemd
 from alignup.host.agent.journal import read_entries, write_journal
 from alignup.host.agent.ownership import Ownership
 from alignup.host.leases.agent_messages import Ask, Failed, Grant, List, decode_reply, frame
@@ -785,3 +786,20 @@ def test_a_failure_of_the_agent_is_one_requests_only(folder, monkeypatch, caplog
 def test_what_is_far_too_much_is_refused(folder, wishes):
     with running_agent(folder), pytest.raises(AllocationError):
         client(folder).acquire(asked(**wishes))
+
+
+@pytest.mark.parametrize("is_abstract", [False, True])
+def test_a_service_manager_listens_at_a_path_or_an_abstract_name(folder, monkeypatch, is_abstract):
+    """An abstract name begins with NUL for the kernel, and with @ in the environment."""
+    address = str(folder / "notify")
+    name = address
+    if is_abstract:
+        address = f"@{uuid.uuid4()}"
+        name = address.replace("@", "\0")
+
+    monkeypatch.setenv("NOTIFY_SOCKET", address)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
+        notify.bind(name)
+        notify.setblocking(False)
+        tell_systemd("READY=1")
+        assert notify.recv(100) == b"READY=1"

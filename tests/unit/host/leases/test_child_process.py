@@ -169,6 +169,18 @@ def test_a_keeper_is_in_nobodys_way():
     os.close(reading)
 
 
+def test_a_keeper_s_standard_files_lead_nowhere():
+    """Each stays open, so that no other file gets its number."""
+    waiting = WaitingCommand(["true"])
+    files = f"/proc/{waiting.keeper}"
+    try:
+        until(lambda: os.readlink(f"{files}/cwd") == "/")  # noqa: PTH115  # the last that it does
+        leads_to = [os.readlink(f"{files}/fd/{number}") for number in range(3)]  # noqa: PTH115
+    finally:
+        waiting.abandon()
+    assert leads_to == ["/dev/null"] * 3
+
+
 def test_a_killed_keeper_leaves_the_command_alone(tmp_path):
     """It is started and runs on; that it is over is not said."""
     proof = tmp_path / "proof"
