@@ -149,7 +149,7 @@ def agreed(rig):
 def judge(rig, manifest):
     """Read the node, compare its holdings, and its verdict on the next pod with the kubelet's.
 
-    Return our verdict.
+    Return the kubelet's reason to refuse it; empty: it did not.
     """
     read = agreed(rig)
     verdict = read.node.try_admit(manifest)
@@ -159,7 +159,7 @@ def judge(rig, manifest):
     # others to preempt
     if reason.startswith("OutOf") or "preemption" in status.get("message", ""):
         assert verdict.admitted
-        return False
+        return reason or "preemption"
 
     assert (verdict.admitted, verdict.reason) == (status["phase"] == "Running", reason), (
         status,
@@ -176,7 +176,7 @@ def judge(rig, manifest):
                 (b.type, b.numa_nodes, b.size) for b in listed.memory
             )
 
-    return verdict.admitted
+    return reason
 
 
 def will_start(rig):
@@ -209,7 +209,7 @@ def settled(rig, running):
 def test_holdings_and_verdicts_are_the_kubelets_at_every_step(folder, nodes):
     overlay, shape = CASES[nodes]
     rng = random.Random(nodes)
-    running, refused, restarted = [], [], False
+    running, refused, restarted, reasons = [], [], False, set()
     with KubeletRig(
         folder, server(memory=16 << 20, **shape), overlay, {"nvidia.com/gpu": gpus(nodes)}
     ) as rig:
@@ -220,10 +220,12 @@ def test_holdings_and_verdicts_are_the_kubelets_at_every_step(folder, nodes):
                 rig.remove(running.pop(rng.randrange(len(running))))
             manifest = random_pod(rng, number, nodes)
             name = manifest["metadata"]["name"]
-            if judge(rig, manifest):
-                running.append(name)
-            else:
+            reason = judge(rig, manifest)
+            if reason:
                 refused.append(name)
+                reasons.add(reason)
+            else:
+                running.append(name)
             if len(refused) > 20:
                 rig.remove(refused.pop(0))
 
@@ -237,7 +239,9 @@ def test_holdings_and_verdicts_are_the_kubelets_at_every_step(folder, nodes):
 
         agreed(rig)
 
-    counts = f"{PODS} pods, {len(refused)} refusals at the end, {restarted=}"
+    # too few pods would let a policy pass that refuses nothing
+    assert "TopologyAffinityError" in reasons or overlay["topologyManagerPolicy"] == "best-effort"
+    counts = f"{PODS} pods, {len(refused)} refusals at the end, {sorted(reasons)}, {restarted=}"
     print(f"{nodes} NUMA nodes: {counts}")  # noqa: T201  # with -s
 
 
