@@ -192,7 +192,7 @@ def _of_node(trial: Trial, limits: NodeObject, refusal: Refusal) -> str:
 
 
 def _lacking(trial: Trial, limits: NodeObject, resource: str) -> str:
-    """Return what is requested and left of a resource of the node as a whole."""
+    """Return what `lacking_in_words` does, of the pod that was tried."""
     used = sum(requests_of(pod).get(resource, 0) for pod in trial.others)
     if resource == "pods":
         used = len(trial.others)
@@ -595,10 +595,7 @@ def refusal_of(question: Question, policy: str) -> Refusal:
 
 
 def numa_nodes_of(holdings: Holdings, allocation: ContainerAllocation) -> set[int]:
-    """Return the ids of the NUMA nodes that a container's CPUs, memory and devices lie in.
-
-    A device that is near to several NUMA nodes lies in none of them alone, and does not count.
-    """
+    """Return the ids of the NUMA nodes of an allocation; see `Node.numa_nodes`."""
     numa_nodes = {node for block in allocation.memory if block.size for node in block.numa_nodes}
     cpus = int(allocation.cpus or 0)
     numa_nodes |= {node for node, bits in holdings.node_cpus.items() if bits & cpus}
