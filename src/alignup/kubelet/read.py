@@ -289,9 +289,8 @@ def read_kubelet(
     """Return the node of a kubelet, with the records that it is made of; see `read_kubelet_node`.
 
     Raises:
-        InputError: a file is damaged, does not belong to the machine, or there is none of a
-            kubelet.
-        ConfigError: a kubelet would refuse to start with this configuration, or with this state.
+        InputError: as there.
+        ConfigError: as there.
     """
     files = open_node(root, options.get("kubelet_dir"), options.get("node_name"))
     records = read_records(files, options)
