@@ -18,7 +18,7 @@ import pytest
 
 from alignup.cli.explain_log import explain_logged
 from alignup.errors import InputError
-from alignup.kubelet.log import KubeletLog, log_line, read_log
+from alignup.kubelet.log import KubeletLog, LoggedHint, log_line, read_log
 from rig.managers import PROGRAMS, answers, why_not
 from rig.scenarios import scenario
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from alignup.explanations.explanation import Explanation
-    from alignup.kubelet.log import Decision, LoggedHint
+    from alignup.kubelet.log import Decision
 
 COUNT = int(os.environ.get("ALIGNUP_FRESH", "300"))
 SEED = int(os.environ.get("ALIGNUP_SEED") or random.SystemRandom().randrange(10**6, 10**9))
@@ -52,7 +52,10 @@ def offered(
     return [
         {
             name: hints_of_resource
-            and [(mask_of(hint["numa"]), hint["preferred"]) for hint in hints_of_resource]
+            and [
+                LoggedHint(mask_of(hint["numa"]), hint["preferred"], hint.get("score"))
+                for hint in hints_of_resource
+            ]
             for name, hints_of_resource in (by_name or {}).items()
         }
         for by_name in hints.values()
@@ -140,6 +143,10 @@ def differences(
         agrees = None
     if explanation.log["agrees"] is not agrees:
         yield f"merged {explanation.log['merged']}, the kubelet: {explanation.log['best']}"
+
+    merged, best = explanation.log["merged"], explanation.log["best"]
+    if agrees and "score" in (merged or {}) and merged["score"] != best["score"]:
+        yield f"score {merged['score']}, the kubelet: {best['score']}"
 
 
 @pytest.mark.parametrize("form", ["text", "json"])

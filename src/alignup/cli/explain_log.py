@@ -7,7 +7,7 @@ are the words of the cause, as of `alignup.explanations.cause`.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -29,7 +29,7 @@ from alignup.explanations.trial import Question
 from alignup.explanations.why import step_of
 from alignup.kubelet.log import read_log
 from alignup.kubernetes.pod import Container, is_device
-from alignup.machine.bits import bit_numbers
+from alignup.machine.bits import bit_numbers, bit_set
 from alignup.node.holdings import Holdings
 from alignup.providers.cpu.provider import SMT_ALIGNMENT_ERROR, too_few_cores
 from alignup.text.counting import counted
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from alignup.kubelet.log import Decision, KubeletLog, LoggedHint, LoggedRefusal
+    from alignup.node.holdings import HintScores
     from alignup.topology_manager.policy import Policy
     from alignup.topology_manager.provider import ResourceHints
 
@@ -141,6 +142,7 @@ def explain_logged(log: KubeletLog, refusal: LoggedRefusal) -> Explanation:
     else:
         cause = _cause_of_message(refusal.reason, refusal.message)
 
+    steps = tuple(step_of(question, policy, {}) for question in questions)
     agrees = None
     if logged_hint and merged_hint and not startup.prefers_closest:
         agrees = logged_hint == merged_hint
@@ -157,17 +159,28 @@ def explain_logged(log: KubeletLog, refusal: LoggedRefusal) -> Explanation:
         policy=policy_name,
         scope=startup.scope or _scope_of(last),
         qos=UNKNOWN,
-        steps=tuple(step_of(question, policy, {}) for question in questions),
+        steps=steps,
         containers=(),
         before=holdings,
         log={
             "message": refusal.message,
             "unknown": list(_unknown(refusal, by_merge=by_merge)),
             "agrees": agrees,
-            "best": affinity_dict(logged_hint, ids),
-            "merged": affinity_dict(merged_hint, ids),
+            "best": _with_score(
+                affinity_dict(logged_hint, ids), last.best.score if last and last.best else None
+            ),
+            "merged": _with_score(
+                affinity_dict(merged_hint, ids), steps[-1].best_score if steps else None
+            ),
         },
     )
+
+
+def _with_score(hint: dict[str, Any] | None, score: int | None) -> dict[str, Any] | None:
+    """Return a hint in JSON's types with its score, if both are known."""
+    if hint is None or score is None:
+        return hint
+    return {**hint, "score": score}
 
 
 def _scope_of(decision: Decision | None) -> str:
@@ -197,7 +210,26 @@ def _question(decision: Decision, policy: Policy, holdings: Holdings) -> Questio
     if decision.hints and len(decision.hints) == decision.offers:
         best, *_ = policy.merge(hints.values())
 
-    return Question(container, holdings, accounts, hints, best)
+    scores = _scores(decision, holdings.numa_node_ids)
+    return Question(container, holdings, accounts, hints, best, scores=scores)
+
+
+def _scores(decision: Decision, ids: tuple[int, ...]) -> HintScores | None:
+    """Return the scores of a decision's hints; None: they have none."""
+    scores = {
+        (provider, resource, _mask(hint.mask, ids)): hint.score
+        for provider, provider_hints in zip(_PROVIDERS, decision.hints, strict=False)
+        for resource, hints in provider_hints.items()
+        for hint in hints or ()
+        if hint.mask is not None and hint.score is not None
+    }
+    if not scores:
+        return None
+
+    def score_of(provider: str, resource: str, mask: int) -> int:
+        return scores.get((provider, resource, mask), 0)
+
+    return score_of
 
 
 def _hints(decision: Decision, ids: tuple[int, ...]) -> dict[str, ResourceHints]:
@@ -217,10 +249,14 @@ def _hints(decision: Decision, ids: tuple[int, ...]) -> dict[str, ResourceHints]
 
 def _hint(hint: LoggedHint, ids: tuple[int, ...]) -> TopologyHint:
     """Return a hint, whose bits are positions and not ids."""
-    mask, preferred = hint
-    if mask is None:
-        return TopologyHint(None, preferred)
-    return TopologyHint(BitMask(map(ids.index, bit_numbers(mask))), preferred)
+    if hint.mask is None:
+        return TopologyHint(None, hint.preferred)
+    return TopologyHint(BitMask.from_int(_mask(hint.mask, ids)), hint.preferred)
+
+
+def _mask(logged_mask: int, ids: tuple[int, ...]) -> int:
+    """Return the positions of NUMA nodes, of which a log has the ids."""
+    return bit_set(map(ids.index, bit_numbers(logged_mask)))
 
 
 def _cause_of_message(reason: str, message: str) -> Cause:

@@ -186,7 +186,9 @@ def show_log(console: Console, log: Mapping[str, Any]) -> None:
 
     if log["agrees"] is not None:
         best, merged = (
-            words.hint_in_words(hint["numaNodes"], preferred=hint["preferred"])
+            words.hint_in_words(
+                hint["numaNodes"], preferred=hint["preferred"], score=hint.get("score")
+            )
             for hint in (log["best"], log["merged"])
         )
         if log["agrees"]:
@@ -406,8 +408,14 @@ def show_product(console: Console, product: Product) -> None:
 
 def product_cells(row: Row) -> tuple[str, ...]:
     """Return the cells of a row of the cross product; the last is empty where the rules agree."""
-    hints = [words.hint_in_words(hint.numa_nodes, preferred=hint.preferred) for hint in row.hints]
-    merged = "nothing" if row.merged == () else words.nodes_in_short(row.merged)
+    hints = [
+        words.hint_in_words(hint.numa_nodes, preferred=hint.preferred, score=hint.score)
+        for hint in row.hints
+    ]
+    merged = "nothing"
+    if row.merged != ():
+        merged = words.hint_in_words(row.merged, preferred=True, score=row.score)
+
     verdict = product_verdict(preferred=row.preferred, considered=row.considered)
 
     all_are_narrow = all(hint.numa_nodes is None or len(hint.numa_nodes) == 1 for hint in row.hints)

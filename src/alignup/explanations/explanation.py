@@ -117,6 +117,7 @@ class Step(Record):
         container: None: the pod as a whole.
         rule: the rule that decided, as a sentence.
         best: the best result of the merge; None where nothing is merged.
+        best_score: its score; None: hints of the release have none, or it is not known.
         reachable: the results that the merge could reach, the best first. None: there are too many
             sets of NUMA nodes to list them, or nothing was merged.
         product: the cross product of all offers, row by row; None where nothing is merged.
@@ -129,13 +130,18 @@ class Step(Record):
     reachable: tuple[Choice, ...] | None = None
     reachable_count: int | None = None
     product: Product | None = None
+    best_score: int | None = None
 
     def to_dict(self, numa_node_ids: tuple[int, ...], *, product: bool = False) -> dict[str, Any]:
         """Return the step in JSON's types; see `Explanation.to_dict`."""
         names = ["container", "rule", "reachable", "reachable_count", "resources"]
         if product:
             names.append("product")
-        return {**json_fields(self, *names), "best": affinity_dict(self.best, numa_node_ids)}
+
+        best = affinity_dict(self.best, numa_node_ids)
+        if best is not None and self.best_score is not None:
+            best["score"] = self.best_score
+        return {**json_fields(self, *names), "best": best}
 
 
 class ContainerPart(Record):
@@ -170,14 +176,15 @@ class Suggestion(Record):
     """A change under which the pod would be admitted, or aligned better: tried, and found to be so.
 
     Attributes:
-        kind: `request`, `pod`, `kubelet`, `plugin` or `remove`.
-        attempt: has one of the keys `pod`, `kubelet`, `excludeTopology` and `remove`;
-            `docs/explain.md` says how to replay it.
+        kind: `request`, `pod`, `kubelet`, `plugin`, `remove` or `update`.
+        attempt: has one of the keys `pod`, `kubelet`, `excludeTopology`, `remove` and
+            `kubeletVersion`, beside the last perhaps `kubelet`; `docs/explain.md` says how to
+            replay it.
         minimal: for `remove`: whether no smaller set of pods would do.
         changes: where it changes several amounts, a line for each container, such as `cpu 4 -> 2,
             memory 8Gi -> 4Gi`.
-        after: for `kubelet`: `restart` if it holds once the kubelet has restarted with it, and all
-            pods stay; `drain` if the node has to be drained before.
+        after: for `kubelet` and `update`: `restart` if it holds once the kubelet has restarted with
+            it, and all pods stay; `drain` if the node has to be drained before.
 
     Examples:
         >>> kubelet = {"topologyManagerPolicy": "restricted", "cpuManagerPolicy": "static"}

@@ -7,18 +7,19 @@ after the other.
 from __future__ import annotations
 
 from functools import reduce
-from itertools import islice, product
-from math import prod
-from typing import TYPE_CHECKING, Final
+from itertools import chain, islice, permutations, product
+from math import factorial, prod
+from typing import TYPE_CHECKING, Any, Final
 
-from alignup.machine.bits import ids_of
-from alignup.records import Record
+from alignup.machine.bits import bit_numbers, ids_of
+from alignup.records import Record, json_fields
 from alignup.topology_manager.hints import HintList, TopologyHint
 from alignup.topology_manager.refusal_message import mask_pairs
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from alignup.node.holdings import HintScores
     from alignup.topology_manager.provider import ResourceHints
 
 MOST_ROWS: Final = 200
@@ -26,9 +27,15 @@ MOST_ROWS: Final = 200
 MOST_HINTS: Final = 1 << 12
 # The pairs of masks that a fold looks at, at most; up to 8 NUMA nodes it never takes more.
 MOST_PAIRS: Final = 1 << 18
+# The orders of lists that a score is worked out for, at most.
+MOST_ORDERS: Final = 6
 
 # A mask of positions (None: any NUMA node), and whether it is preferred.
 Hint = tuple[int | None, bool]
+
+
+# The same, and the hint's score.
+ScoredHint = tuple[int | None, bool, int]
 
 
 class Choice(Record):
@@ -36,18 +43,28 @@ class Choice(Record):
 
     Attributes:
         numa_nodes: kernel ids; None: any.
+        score: of a hint of 1.38 and later, how full the NUMA nodes are in percent; 0: it has none.
+            None: hints of the release have no scores.
     """
 
     numa_nodes: tuple[int, ...] | None
     preferred: bool
+    score: int | None = None
 
     @classmethod
-    def of(cls, hint: Hint, numa_node_ids: tuple[int, ...]) -> Choice:
+    def of(cls, hint: Hint, numa_node_ids: tuple[int, ...], score: int | None = None) -> Choice:
         """Return the choice that a mask stands for."""
         mask, preferred = hint
         if mask is None:
-            return cls(None, preferred)
-        return cls(ids_of(mask, numa_node_ids), preferred)
+            return cls(None, preferred, score)
+        return cls(ids_of(mask, numa_node_ids), preferred, score)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the choice in JSON's types; without a score where the release has none."""
+        names = ["numa_nodes", "preferred"]
+        if self.score is not None:
+            names.append("score")
+        return json_fields(self, *names)
 
 
 class Row(Record):
@@ -60,12 +77,22 @@ class Row(Record):
         preferred: all hints are preferred, and all that name NUMA nodes name the same.
         considered: False where single-numa-node leaves the row out: a hint is not preferred, or
             names several NUMA nodes.
+        score: the average of its hints' scores that are not 0; 0: there is none. None: the row is
+            left out, or hints of the release have no scores.
     """
 
     hints: tuple[Choice, ...]
     merged: tuple[int, ...] | None
     preferred: bool
     considered: bool
+    score: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the row in JSON's types; without a score where it has none."""
+        names = ["hints", "merged", "preferred", "considered"]
+        if self.score is not None:
+            names.append("score")
+        return json_fields(self, *names)
 
 
 class Product(Record):
@@ -87,6 +114,7 @@ def product_of(
     numa_node_ids: tuple[int, ...],
     *,
     as_written: bool = False,
+    scores: HintScores | None = None,
 ) -> Product | None:
     """Return the cross product of what the providers offered.
 
@@ -100,10 +128,11 @@ def product_of(
         policy: the name of the policy that merges them.
         numa_node_ids: by position.
         as_written: rows are preferred and left out as the documents have it.
+        scores: those of the hints, in a release whose hints have some.
     """
     columns = [
-        (resource, offered)
-        for resources in hints.values()
+        (provider, resource, offered)
+        for provider, resources in hints.items()
         for resource, offered in sorted((resources or {}).items())
         if offered is not None
     ]
@@ -111,26 +140,69 @@ def product_of(
         return None
 
     single = policy == "single-numa-node"
-    permutations = product(*(_pairs(offered, MOST_ROWS) for _, offered in columns))
-    rows = tuple(
-        _row(permutation, numa_node_ids, single=single, as_written=as_written)
-        for permutation in islice(permutations, MOST_ROWS)
+    combinations = product(*(_pairs(offered, MOST_ROWS) for *_, offered in columns))
+    rows = []
+    for combination in islice(combinations, MOST_ROWS):
+        hint_scores = None
+        if scores is not None:
+            hint_scores = [
+                _score_of(hint, provider, resource, scores)
+                for hint, (provider, resource, _) in zip(combination, columns, strict=True)
+            ]
+        rows.append(
+            _row(combination, numa_node_ids, hint_scores, single=single, as_written=as_written)
+        )
+
+    return Product(
+        tuple(resource for _, resource, _ in columns),
+        tuple(rows),
+        count=prod(_total(offered) for *_, offered in columns),
     )
-    names = tuple(name for name, _ in columns)
-    return Product(names, rows, count=prod(_total(offered) for _, offered in columns))
 
 
-def _row(hints: tuple[Hint, ...], ids: tuple[int, ...], *, single: bool, as_written: bool) -> Row:
+def _row(
+    hints: tuple[Hint, ...],
+    ids: tuple[int, ...],
+    scores: Sequence[int] | None,
+    *,
+    single: bool,
+    as_written: bool,
+) -> Row:
     """Return the row of these hints."""
     masks = [mask for mask, _ in hints if mask is not None]
     merged = ids_of(reduce(int.__and__, masks), ids) if masks else None
     is_agreed = as_written or len(set(masks)) <= 1
+    is_considered = not single or all(_is_single(hint, as_written=as_written) for hint in hints)
+
+    merged_score = None
+    hint_scores: Sequence[int | None] = [None] * len(hints)
+    if scores is not None:
+        hint_scores = scores
+        if is_considered:
+            merged_score = average(scores)
+
     return Row(
-        tuple(Choice.of(hint, ids) for hint in hints),
+        tuple(Choice.of(hint, ids, score) for hint, score in zip(hints, hint_scores, strict=True)),
         merged,
         preferred=is_agreed and all(is_preferred for _, is_preferred in hints),
-        considered=not single or all(_is_single(hint, as_written=as_written) for hint in hints),
+        considered=is_considered,
+        score=merged_score,
     )
+
+
+def _score_of(hint: Hint, provider: str, resource: str, scores: HintScores) -> int:
+    """Return the score of a hint; a hint of any NUMA node has none, which is 0."""
+    mask, _ = hint
+    return 0 if mask is None else scores(provider, resource, mask)
+
+
+def average(scores: Iterable[int]) -> int:
+    """Return the score of a merged hint, of the scores of those that were merged into it.
+
+    Those that are 0 do not count (`topologymanager/policy.go`, aggregateHintScores).
+    """
+    counted = [score for score in scores if score > 0]
+    return sum(counted) // len(counted) if counted else 0
 
 
 def _is_single(hint: Hint, *, as_written: bool) -> bool:
@@ -185,6 +257,98 @@ def reachable(
     best = {None} if best is None else best
     results = [(mask, mask in best) for mask in masks]
     return sorted(results, key=lambda hint: (not hint[1], *_width_and_mask(hint)))
+
+
+def merged_score(
+    hints: Mapping[str, ResourceHints], policy: str, best: TopologyHint, scores: HintScores
+) -> int | None:
+    """Return the score of the best merged hint.
+
+    It is that of the first combination, in the kubelet's order, that merges into it. None: it
+    depends on the order of a provider's resources, which the kubelet does not keep, or there are
+    too many hints or orders to try.
+
+    Args:
+        hints: by provider.
+        policy: the name of the policy that merged them.
+        best: what it merged them into.
+        scores: those of the hints.
+    """
+    single = policy == "single-numa-node"
+    if best.affinity is None:
+        return 0
+
+    mask = int(best.affinity)
+    lists_by_provider = []
+    for provider, resources in hints.items():
+        lists = []
+        for resource, offered in (resources or {}).items():
+            if offered is None:
+                continue
+            if _total(offered) > MOST_HINTS:
+                return None
+
+            pairs = _pairs(offered, MOST_HINTS)
+            if single:
+                pairs = [hint for hint in pairs if _is_single(hint, as_written=False)]
+            if best.preferred:
+                pairs = [hint for hint in pairs if hint[1] and hint[0] in {None, mask}]
+
+            lists.append(
+                [(*hint, _score_of(hint, provider, resource, scores)) for hint in _in_turn(pairs)]
+            )
+        lists_by_provider.append(lists)
+
+    if prod(factorial(len(lists)) for lists in lists_by_provider) > MOST_ORDERS:
+        return None
+
+    first_scores = {
+        _first_score([*chain.from_iterable(order)], mask)
+        for order in product(*map(permutations, lists_by_provider))
+    }
+    return first_scores.pop() if len(first_scores) == 1 else None
+
+
+def _in_turn(pairs: Iterable[Hint]) -> list[Hint]:
+    """Return hints in the kubelet's order: few NUMA nodes first, then by their ids in turn."""
+
+    def key(hint: Hint) -> tuple[int, list[int]]:
+        mask = hint[0] or 0
+        return mask.bit_count(), list(bit_numbers(mask))
+
+    return sorted(pairs, key=key)
+
+
+def _first_score(lists: Sequence[Sequence[ScoredHint]], best: int) -> int | None:
+    """Return the score of the first combination of hints whose masks have `best` in common.
+
+    None if there is no such combination, as where nothing was merged, or too many to look for it.
+    """
+    reached: list[set[int | None]] = [{None}]
+    steps = 0
+    for hints in reversed(lists):
+        steps += len(hints) * len(reached[-1])
+        if steps > MOST_PAIRS:
+            return None
+        reached.append(_combined(reached[-1], {mask for mask, *_ in hints}))
+
+    common: int | None = None
+    chosen_scores = []
+    for hints, rest in zip(lists, reached[-2::-1], strict=True):
+        chosen = next(
+            (
+                (mask, score)
+                for mask, _, score in hints
+                if best in {_common(_common(common, mask), other) for other in rest}
+            ),
+            None,
+        )
+        if chosen is None:
+            return 0
+        common = _common(common, chosen[0])
+        chosen_scores.append(chosen[1])
+
+    return average(chosen_scores)
 
 
 def _combined(masks: set[int | None], joined_masks: set[int | None]) -> set[int | None]:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from alignup.errors import AllocationError
-from alignup.node.holdings import Holdings, holdings_of
+from alignup.node.holdings import HintScores, Holdings, holdings_of, scores_of
 from alignup.node.inputs import has_policy
 from alignup.providers.cpu.topology import cpus_by_cache
 from alignup.records import Record, field, replace
@@ -43,6 +43,7 @@ class Question(Record, frozen=False):
         holdings: what was there when it was asked, with what earlier containers of the pod had been
             given.
         hints: by name of the provider; empty where no provider is asked for hints.
+        scores: those of the hints; None: hints of the release have none.
         affinity: the merged hint; None if nothing was merged.
         failed: the name of the provider that could not allocate.
         failed_accounts: the amounts asked for and free when it could not, for the container that it
@@ -56,6 +57,7 @@ class Question(Record, frozen=False):
     affinity: TopologyHint | None = None
     failed: str = ""
     failed_accounts: Accounts = field(default_factory=dict)
+    scores: HintScores | None = None
 
 
 class Trial(Record):
@@ -219,7 +221,11 @@ class _Notes(Record, frozen=False):
             if isinstance(provider, _Watched):
                 accounts |= provider.account(self.pod, container)
 
-        question = Question(container, holdings_of(self.node, self.pod), accounts)
+        holdings = holdings_of(self.node, self.pod)
+        question = Question(container, holdings, accounts)
+        if self.node.config.profile.hints_carry_scores:
+            question.scores = scores_of(holdings.resources, holdings.numa_node_ids)
+
         self.questions.append(question)
         return question
 

@@ -19,7 +19,7 @@ from alignup.explanations.explanation import (
     Step,
 )
 from alignup.explanations.manifests import asked_by
-from alignup.explanations.product import Choice, product_of, reachable
+from alignup.explanations.product import Choice, merged_score, product_of, reachable
 from alignup.explanations.suggestions import suggestions_for
 from alignup.explanations.trial import Question, Trial, tried
 from alignup.kubernetes.pod import Container, Pod, is_pinned_memory, why_shared
@@ -138,14 +138,20 @@ def step_of(question: Question, policy: Policy, requests: Mapping[str, int]) -> 
         choices = tuple(Choice.of(result, ids) for result in results[:KEPT])
         choice_count = len(results)
 
+    scores = question.scores
+    best_score = None
+    if scores is not None and question.affinity is not None:
+        best_score = merged_score(question.hints, policy.name, question.affinity, scores)
+
     return Step(
         container,
         parts,
         rule,
         best=question.affinity,
+        best_score=best_score,
         reachable=choices,
         reachable_count=choice_count,
-        product=product_of(question.hints, policy.name, ids, as_written=as_written),
+        product=product_of(question.hints, policy.name, ids, as_written=as_written, scores=scores),
     )
 
 

@@ -158,9 +158,17 @@ def nodes_in_short(nodes: Iterable[int] | None) -> str:
     return named("NUMA node", nodes)
 
 
-def hint_in_words(nodes: Iterable[int] | None, *, preferred: bool) -> str:
-    """Return a hint in few words."""
-    return f"{nodes_in_short(nodes)}{'' if preferred else ' (not preferred)'}"
+def hint_in_words(nodes: Iterable[int] | None, *, preferred: bool, score: int | None = None) -> str:
+    """Return a hint in few words, with its score if it has one."""
+    notes = []
+    if not preferred:
+        notes.append("not preferred")
+    if score:
+        notes.append(f"score {score}")
+
+    if not notes:
+        return nodes_in_short(nodes)
+    return f"{nodes_in_short(nodes)} ({', '.join(notes)})"
 
 
 def in_common(step: Step) -> str:

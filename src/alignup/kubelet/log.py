@@ -6,6 +6,9 @@ them; the messages are those of `pkg/kubelet/cm/topologymanager`. That a pod was
 is told by "Pod admission denied" from 1.31 on, and before by events (`-v=3`), or by a decision that
 was not carried out. What stands before a line, and around it as a journal or a container runtime
 exports it, is left out.
+
+At -v=4 a kubelet 1.38 writes a line for each combination of hints, of which it says the score only:
+these are passed over.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from __future__ import annotations
 import json
 import re
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from alignup.errors import InputError
 from alignup.kubernetes.pod_documents import is_rejected
@@ -23,11 +26,11 @@ from alignup.records import Record, field
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-# The mask of a hint, whose bits are ids of NUMA nodes (None: any), and whether it is preferred.
-LoggedHint = tuple[int | None, bool]
 # The program's file that wrote a line, its message, and the values beside it.
 LogLine = tuple[str, str, dict[str, Any]]
 
+# What a line at -v=4 says of a combination of hints; of two lists on 8 NUMA nodes there are 65,025.
+_OF_A_COMBINATION: Final = b"Merged hint includes aggregated score"
 # Stands for a message that `journalctl -o json` left out, as it is too long for it.
 OMITTED: Final = "omitted"
 _HEAD: Final = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ ([\w.-]+\.go):\d+] ")
@@ -43,6 +46,20 @@ _EVERY_NODE: Final = (1 << 64) - 1
 # A hint, and a list of them, as Go prints them.
 _GO_HINT: Final = re.compile(r"{NUMANodeAffinity:([01]*)(?:<nil>)? Preferred:(true|false)}")
 _GO_HINTS: Final = re.compile(r"([^\s\[]+):\[([^\]]*)\]")
+
+
+class LoggedHint(NamedTuple):
+    """A hint as a log has it.
+
+    Attributes:
+        mask: its bits are ids of NUMA nodes; None: any.
+        score: how full the NUMA nodes are in percent; 0: it has none. None: it is a hint of a
+            kubelet before 1.38.
+    """
+
+    mask: int | None
+    preferred: bool
+    score: int | None = None
 
 
 class Startup(Record):
@@ -125,6 +142,10 @@ def read_log(lines: Iterable[bytes], name: str) -> KubeletLog:
     reading = _Reading()
     is_known = False
     for line in lines:
+        if _OF_A_COMBINATION in line:
+            is_known = True
+            continue
+
         file, message, values = log_line(line.decode(errors="replace"))
         if _FILES.fullmatch(file):
             is_known = True
@@ -287,7 +308,12 @@ class _Reading:
 
         mask = value["NUMANodeAffinity"]
         self.log.numa_nodes |= (mask or 0) & _EVERY_NODE
-        return mask and mask & _EVERY_NODE, bool(value["Preferred"])
+        score = value.get("Score")
+        return LoggedHint(
+            mask and mask & _EVERY_NODE,
+            bool(value["Preferred"]),
+            None if score is None else int(score),
+        )
 
     def _current(self, values: Mapping[str, Any]) -> Decision:
         """Return the decision that a line is about.
@@ -331,7 +357,7 @@ class _Reading:
             return
 
         is_refused = last.best is not None and not (
-            last.carried_out or last.best[1] or self._startup.policy == "best-effort"
+            last.carried_out or last.best.preferred or self._startup.policy == "best-effort"
         )
         if is_refused:
             self._refuse(last.pod, "", "TopologyAffinityError", "")

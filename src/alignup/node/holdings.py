@@ -7,7 +7,7 @@ here; `Holdings` is a record of one moment, and stays as it is when pods come an
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from alignup.errors import one_line
 from alignup.machine.bits import bit_numbers, bit_set, ids_of, union
@@ -16,10 +16,15 @@ from alignup.records import Record, field, json_fields, json_of, replace
 from alignup.text.counting import short_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from alignup.kubernetes.pod import Pod
     from alignup.node.node import Node
+
+# Returns the score of a hint: by the name of its provider, its resource, and its mask of positions.
+HintScores: TypeAlias = "Callable[[str, str, int], int]"
+# The providers that give their hints a score, by name.
+_SCORING: Final = ("devices", "cpu", "memory")
 
 
 class PlaceAmounts(Record):
@@ -82,6 +87,21 @@ class ResourceAmounts(Record):
     def capacity(self) -> int:
         """The amount that there is in all places together."""
         return sum(place.capacity for place in self.places)
+
+    def score(self, numa_nodes: Collection[int]) -> int:
+        """Return the score of a hint for these NUMA nodes: how full they are, in percent.
+
+        That is what containers hold of what they can have there, at least 1; 0: they can have
+        nothing. Devices count where they are near to any of the nodes (`topologymanager/score.go`,
+        UtilizationScore, from 1.38 on).
+        """
+        places = [
+            place for place in self.places if not set(place.numa_nodes).isdisjoint(numa_nodes)
+        ]
+        allocatable = sum(place.allocatable for place in places)
+        if not allocatable:
+            return 0
+        return max(1, 100 * sum(place.held for place in places) // allocatable)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the amounts in JSON's types."""
@@ -290,13 +310,36 @@ def holdings_of(node: Node, judged: Pod | None = None) -> Holdings:
 
         return Holdings(
             machine.numa_node_ids,
-            resources=(*_cpu_amounts(node), *_memory_amounts(node), *_device_amounts(node)),
+            resources=tuple(amounts_of(node)),
             containers=tuple(holding for pod in pods for holding in _holdings(node, pod)),
             memory_groups=tuple(_memory_groups(node, pods)),
             reserved_cpus=reserved_cpus,
             shared_cpus=node.shared_cpus,
             node_cpus=dict(zip(machine.numa_node_ids, machine.node_cpus, strict=True)),
         )
+
+
+def amounts_of(node: Node) -> Iterator[ResourceAmounts]:
+    """Yield what there is of each resource that a manager allocates: CPUs, memory, devices."""
+    yield from _cpu_amounts(node)
+    yield from _memory_amounts(node)
+    yield from _device_amounts(node)
+
+
+def scores_of(resources: Iterable[ResourceAmounts], numa_node_ids: tuple[int, ...]) -> HintScores:
+    """Return the scores that hints had when there were these amounts.
+
+    A hint of a user's provider has none, which is 0.
+    """
+    amounts_by_resource = {amounts.resource: amounts for amounts in resources}
+
+    def score_of(provider: str, resource: str, mask: int) -> int:
+        amounts = amounts_by_resource.get(resource)
+        if provider not in _SCORING or amounts is None:
+            return 0
+        return amounts.score(ids_of(mask, numa_node_ids))
+
+    return score_of
 
 
 def _holdings(node: Node, pod: Pod) -> Iterator[ContainerHolding]:

@@ -29,6 +29,8 @@ TEXT, POD, BEST = (
     for name in ("restricted.log", "single-numa-node-pod.json", "best-effort.json")
 )
 
+BY_MERGE = "TopologyAffinityError"
+
 # What the kubelets said to the API server, and the causes in our words.
 REAL = {
     TEXT: {
@@ -130,6 +132,10 @@ def as_json(message, file="scope_container.go:83", /, pod=None, **values):
 
 def hint(mask, preferred):
     return {"NUMANodeAffinity": mask, "Preferred": preferred}
+
+
+def scored(mask, preferred, score):
+    return {**hint(mask, preferred), "Score": score}
 
 
 def decision(lists, best, pod="d/a", write=text, **more):
@@ -357,6 +363,34 @@ class TestReleases:
             ("hugepages-1Gi",),
             True,
         )
+
+    @pytest.mark.parametrize("write", [text, as_json])
+    def test_hints_of_1_38_have_scores(self, write):
+        """And at -v=4 a line for each combination, which tells nothing more."""
+        offers = [
+            {"example.com/gpu": [scored(2, True, 40)]},
+            {"cpu": [scored(1, True, 81), scored(3, False, 31)]},
+            {"memory": [scored(4, False, 0), scored(6, False, 0)]},
+        ]
+        combination = "Merged hint includes aggregated score"
+        lines = [
+            *(write("TopologyHints", hints=hints, pod="d/a") for hints in offers),
+            *[write(combination, "policy.go:97", score=35)] * 4,
+            write("Best TopologyHint", bestHint=scored(2, False, 35), pod="d/a"),
+            write("Pod admission denied", podUID="u", pod="d/a", reason=BY_MERGE, message="m"),
+        ]
+        [explanation] = explained(lines)
+        best = {"numaNodes": [1], "preferred": False, "score": 35}
+        assert (explanation.log["best"], explanation.log["merged"]) == (best, best)
+        step = explanation.to_dict(product=True)["steps"][0]
+        assert step["best"] == best
+        # of the memory of NUMA node 2 alone, nothing is in common
+        row = step["product"]["rows"][3]
+        assert [choice["score"] for choice in row["hints"]] == [40, 31, 0]
+        assert (row["merged"], row["score"]) == ([1], 35)
+
+    def test_a_log_of_combinations_only_is_a_kubelets(self):
+        assert explained([text("Merged hint includes aggregated score", score=1)]) == []
 
     def test_a_pod_that_is_not_resized_stays(self):
         denied = {

@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 
 from alignup.machine.device_inventory import Device
 from alignup.node import Node
-from alignup.node.holdings import ContainerHolding, PlaceAmounts, holdings_of
+from alignup.node.holdings import (
+    ContainerHolding,
+    PlaceAmounts,
+    amounts_of,
+    holdings_of,
+    scores_of,
+)
 from alignup.records import json_of
 from inputs.machines import GIBI, busy_node, machine_of, manifest
 from inputs.strategies import examples
@@ -204,3 +210,31 @@ def test_nodes_without_cpus_or_memory_are_places_too(name: str) -> None:
     holdings = holdings_of(two_nodes(machine=machine, devices={}))
 
     assert [place.numa_nodes for place in holdings.amounts(name).places] == [(0,), (1,), (9,)]
+
+
+def test_a_score_is_the_percentage_that_is_held_of_what_can_be_had() -> None:
+    """Devices count on each NUMA node that they are near to, unless they are unhealthy."""
+    node = two_nodes()
+    assert node.admit(wish("p", cpu="2", memory="12Gi", **{"a/gpu": "1"})).admitted
+    score_of = scores_of(amounts_of(node), node.machine.numa_node_ids)
+
+    scores = {
+        (provider, resource): [score_of(provider, resource, mask) for mask in (0b01, 0b10, 0b11)]
+        for provider, resource in (("cpu", "cpu"), ("memory", "memory"), ("devices", "a/gpu"))
+    }
+    assert scores == {
+        ("cpu", "cpu"): [66, 1, 28],  # 2 of 3, 0 of 4, 2 of 7
+        ("memory", "memory"): [38, 1, 19],  # 12 of 31 GiB, 0 of 32, 12 of 63
+        ("devices", "a/gpu"): [50, 1, 33],  # 1 of g0 and g2, 0 of g1 and g2
+    }
+
+
+def test_nothing_has_no_score() -> None:
+    """Neither what can be had nowhere, nor what a user's provider offers."""
+    node = two_nodes(devices={"a/gpu": [{"id": "g0", "numa": [0], "healthy": False}]})
+    score_of = scores_of(amounts_of(node), node.machine.numa_node_ids)
+
+    assert score_of("devices", "a/gpu", 0b01) == 0
+    assert score_of("licences", "cpu", 0b01) == 0
+    assert score_of("devices", "a/nic", 0b01) == 0
+    assert score_of("cpu", "cpu", 0b01) == 1
