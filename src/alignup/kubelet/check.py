@@ -40,7 +40,12 @@ from alignup.kubelet.read import (
     stale_entries,
 )
 from alignup.kubernetes.kubelet_config import KubeletConfig, config_from_document
-from alignup.kubernetes.versions import KubeletVersion, release_of
+from alignup.kubernetes.versions import (
+    KubeletVersion,
+    newer_release,
+    parse_version,
+    release_of,
+)
 from alignup.machine.bits import union
 from alignup.machine.cpuset import CPUSet
 from alignup.node.holdings import ContainerHolding, Holdings, holdings_of
@@ -806,12 +811,10 @@ def foretell(files: NodeFiles, options: KubeletOptions) -> Restart:
 
     damaged = tuple(problem for problem in findings if problem.kind in _FORGET)
     records = read_records(files, options, partial(_intact, files))
-    source = records.configuration.source
-    try:
-        # gates count as the kubelet has them, unlike those of a kubelet that is known to run
-        config_from_document(records.configuration.fields, source, version=records.version)
-    except ConfigError as error:
-        return Restart((finding("configuration", str(error), file=source),))
+    refusal = _refused_configuration(records)
+    if refusal:
+        source = records.configuration.source
+        return Restart((finding("configuration", refusal, file=source),))
 
     node = make_node(records, options.get("machine") or machine_of(files)).node
     node.whole_verdict = True
@@ -835,6 +838,37 @@ def foretell(files: NodeFiles, options: KubeletOptions) -> Restart:
         return Outcome(pod, held, holds, forgotten=forgotten)
 
     return Restart((), tuple(map(outcome, pods)), node, damaged)
+
+
+def refused_configuration(files: NodeFiles, options: KubeletOptions) -> str:
+    """Return why a kubelet of another release would not start with a node's configuration.
+
+    Args:
+        files: the node's files, as they are now.
+        options: the configuration and the release that the kubelet starts with.
+
+    Returns:
+        The sentence; empty: it would start, or it is the release that the Node reports.
+
+    Raises:
+        InputError: there is no file of a kubelet.
+    """
+    records = read_records(files, options, partial(_intact, files))
+    reported = records.node_object.kubelet_version if records.node_object else None
+    if reported and not newer_release(reported) and parse_version(reported) == records.version:
+        return ""
+    return _refused_configuration(records)
+
+
+def _refused_configuration(records: NodeRecords) -> str:
+    """Return why a kubelet would not start with a configuration; empty: it would."""
+    configuration = records.configuration
+    try:
+        # gates count as the kubelet has them, unlike those of a kubelet that is known to run
+        config_from_document(configuration.fields, configuration.source, version=records.version)
+    except ConfigError as error:
+        return str(error)
+    return ""
 
 
 def _holdings_of_pod(holdings: Holdings, pod: Pod) -> tuple[ContainerHolding, ...]:
