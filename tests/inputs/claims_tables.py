@@ -125,6 +125,12 @@ def _add_constraints(random: Random, tables: Any) -> None:
         for row in kinds
     ]
     tables.is_alone = [[random.random() < 0.05 for _ in tables.devices] for _ in owners]
+    tables.faults = [[0] * len(tables.devices) for _ in owners]
+    if random.random() < 0.1:
+        for row in tables.faults:
+            row[random.randrange(len(row))] = -1
+
+        tables.errors = ["an attribute that cannot be read"]
     tables.forgets = random.random() < 0.1
 
 
@@ -138,6 +144,7 @@ def _number_classes(tables: Any) -> None:
         tables.needs,
         tables.values,
         tables.is_alone,
+        tables.faults,
     ):
         by_device += table
 

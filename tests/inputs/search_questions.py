@@ -56,6 +56,7 @@ def one_request(devices: int, count: int) -> SimpleNamespace:
         covers=[],
         values=[],
         is_alone=[],
+        faults=[],
     )
 
 

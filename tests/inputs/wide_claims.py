@@ -43,7 +43,11 @@ def drawn(random: Random, name: str) -> dict[str, Any]:
 
 def settable(features: dict[str, bool], release: str) -> dict[str, bool]:
     """Return those of the gates that a scheduler of a release can be started with."""
-    lost = {"1.36": {"DRAFractionalCapacityRange"}, "1.37": {"DRADeviceTaints"}}[release]
+    lost = {
+        "1.36": {"DRAFractionalCapacityRange"},
+        "1.37": {"DRADeviceTaints"},
+        "1.38": {"DRADeviceTaints", "DRAPartitionableDevices", "DRADeviceBindingConditions"},
+    }[release]
     if not features.get("DRAConsumableCapacity", True):
         lost = {*lost, "DRAFractionalCapacityRange"}
     return {name: value for name, value in features.items() if name not in lost}

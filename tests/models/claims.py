@@ -180,6 +180,8 @@ class _Model:
         ]
         request = tables.ways[number].request
         for at, place in enumerate(covering):
+            if tables.faults[place][device]:
+                raise FatalError("error", [(-1 - tables.faults[place][device], 0)])
             if not self.accepts(place, device):
                 self.forget(covering[:at], request)
                 return "broken"

@@ -22,8 +22,27 @@ class CapacityError(Exception):
     """A request that the scheduler gives up the pod for."""
 
 
+def full_name_of(name: str, driver: str) -> str:
+    """Return a name with its domain, which is the driver's where it has none."""
+    return name if "/" in name else f"{driver}/{name}"
+
+
+def names_of(capacities: Mapping[str, Capacity], driver: str) -> dict[str, str]:
+    """Return the name that a device has for each capacity, by full name; a full one is preferred.
+
+    Source: `Convert_v1_To_api_DeviceCapacities` of `k8s.io/dynamic-resource-allocation/api`.
+    """
+    names: dict[str, str] = {}
+    for name in capacities:
+        full_name = full_name_of(name, driver)
+        if name == full_name or full_name not in names:
+            names[full_name] = name
+
+    return names
+
+
 def consumed(
-    requests: Mapping[str, int], capacities: Mapping[str, Capacity], gates: Gates
+    requests: Mapping[str, int], capacities: Mapping[str, Capacity], gates: Gates, driver: str
 ) -> dict[str, int] | None:
     """Return what a request takes of each capacity; None: the device cannot serve it.
 
@@ -31,18 +50,33 @@ def consumed(
         requests: amounts by name; a capacity that is not named is taken by its default, or whole.
         capacities: the device's.
         gates: of the scheduler; 1.36 has no errors, and is content with amounts that it cannot
-            compute.
+            compute; up to 1.37, a name with the driver as its domain is another than one without.
+        driver: of the device.
 
     Raises:
-        CapacityError: an amount cannot be represented, or is negative.
+        CapacityError: an amount cannot be represented, or is negative, or is asked for twice.
     """
+    if not gates.is_before_38:
+        names = names_of(capacities, driver)
+        capacities = {name: capacities[name] for name in names.values()}
+        resolved = _resolved(requests, names, driver)
+        if resolved is None:
+            return None
+
+        requests = resolved
+
     if requests.keys() - capacities.keys():
         return None
 
     amounts: dict[str, int] = {}
     for name, capacity in capacities.items():
-        amount = _consumed_of(capacity, requests.get(name), gates)
-        if amount < 0 and not gates.is_before_37:
+        requested = requests.get(name)
+        amount = _consumed_of(capacity, requested, gates)
+        # before 1.38, a negative request may be rounded up to what a device allows
+        is_negative = amount < 0
+        if not gates.is_before_38 and requested is not None and requested < 0:
+            is_negative = True
+        if is_negative and not gates.is_before_37:
             raise CapacityError(f'capacity "{name}": capacity value is negative')
 
         amounts[name] = amount
@@ -52,6 +86,29 @@ def consumed(
             return None
 
     return amounts
+
+
+def _resolved(
+    requests: Mapping[str, int], names: Mapping[str, str], driver: str
+) -> dict[str, int] | None:
+    """Return what is asked for by the device's names; None: it has no such capacity.
+
+    Raises:
+        CapacityError: one capacity is asked for by both of its names.
+    """
+    resolved: dict[str, int] = {}
+    for name, amount in requests.items():
+        full_name = full_name_of(name, driver)
+        if full_name not in names:
+            return None
+        if names[full_name] in resolved:
+            identifier = full_name.partition("/")[2]
+            both = f'"{identifier}" and as "{full_name}"'
+            raise CapacityError(f'capacity "{identifier}" requested both as {both}')
+
+        resolved[names[full_name]] = amount
+
+    return resolved
 
 
 def _consumed_of(capacity: Capacity, requested: int | None, gates: Gates) -> int:

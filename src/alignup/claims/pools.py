@@ -42,7 +42,7 @@ class PoolOnNode(Record):
 
 def gather_pools(slices: Sequence[Slice], node: NodeObject, gates: Gates) -> list[PoolOnNode]:
     """Return the pools that a node reaches, in order."""
-    is_stable = gates.allocator == "stable"
+    is_stable = gates.is_simple
 
     def is_hoisted(part: Slice) -> bool:
         return gates.is_before_37 and bool(part.shared_counters)
@@ -116,7 +116,7 @@ def _pool(
         if len(whole) != slice_count:
             return PoolOnNode(*key, is_incomplete=True)
 
-    if gates.allocator != "stable":
+    if not gates.is_simple:
         near = sorted(near, key=lambda part: part.name.encode())
 
     far: list[Slice] = []

@@ -38,7 +38,7 @@ def subrequests_of(claim: Claim, request: Request, gates: Gates) -> tuple[Subreq
     if not subrequests:
         raise AllocationError(f"{where}: {_NO_CLASS}")
 
-    if not gates.consumable_capacity and gates.allocator != "stable":
+    if not gates.consumable_capacity and not gates.is_simple:
         for subrequest in subrequests:
             if subrequest.capacity is not None:
                 if alternatives:
@@ -102,7 +102,7 @@ def check_constraints(claim: Claim, gates: Gates) -> None:
     Raises:
         AllocationError: a claim has one.
     """
-    knows_distinct = gates.allocator != "stable"
+    knows_distinct = not gates.is_simple
     for index, constraint in enumerate(claim.constraints):
         has_distinct = knows_distinct and constraint.distinct_attribute is not None
         if constraint.match_attribute is None and not has_distinct:

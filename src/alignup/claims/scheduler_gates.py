@@ -1,6 +1,7 @@
 """Which feature gates a scheduler of some release has on, and which of its allocators they choose.
 
-Sources: `pkg/features/kube_features.go` and `structured/allocator.go` of Kubernetes 1.34 to 1.37.
+Sources: `pkg/features/kube_features.go` and `structured/allocator.go` of Kubernetes 1.34 to
+1.38.0-beta.0.
 The allocator of 1.34 and 1.35 tries pools in no order: where two of them match, nobody can say
 which device its clusters will give.
 """
@@ -11,11 +12,14 @@ from collections.abc import Mapping
 from typing import Final
 
 from alignup.errors import InputError
+from alignup.kubernetes import versions
 from alignup.kubernetes.versions import KubeletVersion, release_of
 from alignup.records import Record
 
-RELEASES: Final = ("1.34", "1.35", "1.36", "1.37")
-NEWEST: Final = "1.37"
+# Claims of resource.k8s.io/v1, which 1.34 brought.
+_OLDEST: Final = KubeletVersion(34)
+RELEASES: Final = tuple(str(version) for version in versions.KNOWN_VERSIONS if version >= _OLDEST)
+NEWEST: Final = str(versions.NEWEST)
 NODE_RESOURCES: Final = "DRANodeAllocatableResources"
 _UNSUPPORTED: Final = (
     "DRAOptionalNodeOperations",
@@ -31,6 +35,8 @@ class Gates(Record):
         list_attributes: constraints compare lists as sets.
         list_selectors: selectors may be asked about devices that have lists.
         allocator: `stable`, `incubating` or `experimental`.
+        is_simple: the allocator knows no capacities, no distinctAttribute and no order of pools, as
+            the stable one up to 1.37.
         node_resources: devices may count as CPU, memory or hugepages of the node (KEP-5517).
     """
 
@@ -44,7 +50,9 @@ class Gates(Record):
     list_attributes: bool
     list_selectors: bool
     allocator: str
+    is_simple: bool
     is_before_37: bool
+    is_before_38: bool
     node_resources: bool = False
 
 
@@ -61,7 +69,8 @@ def gates_of(release: str = NEWEST, features: Mapping[str, bool] | None = None) 
     if release not in RELEASES:
         raise InputError.at("release", f"one of {', '.join(RELEASES)}", release)
 
-    stages = release_of(KubeletVersion(int(release[2:]))).gates
+    version = KubeletVersion(int(release[2:]))
+    stages = release_of(version).gates
     is_set = {name: stage.is_on for name, stage in stages.items() if name.startswith("DRA")}
     is_set.update(features or {})
 
@@ -69,7 +78,7 @@ def gates_of(release: str = NEWEST, features: Mapping[str, bool] | None = None) 
         return is_set.get(name, False)
 
     unsupported = list(_UNSUPPORTED)
-    if release != NEWEST:
+    if version < KubeletVersion(37):
         # devices of 1.36 say otherwise how they count, in fields that 1.37 has given up
         unsupported.append(NODE_RESOURCES)
 
@@ -80,6 +89,7 @@ def gates_of(release: str = NEWEST, features: Mapping[str, bool] | None = None) 
             )
 
     is_36 = release == "1.36"
+    is_before_38 = version < KubeletVersion(38)
     binding = is_on("DRADeviceBindingConditions") and is_on("DRAResourceClaimDeviceStatus")
     consumable = is_on("DRAConsumableCapacity")
     fractional = is_on("DRAFractionalCapacityRange") and not is_36
@@ -87,8 +97,8 @@ def gates_of(release: str = NEWEST, features: Mapping[str, bool] | None = None) 
     # kube-scheduler 1.36 gives the gate to its selectors, and not to the allocator
     list_attributes = lists and not is_36
     if list_attributes:
-        allocator = "experimental"
-    elif binding or consumable or fractional:
+        allocator = "experimental" if is_before_38 else "incubating"
+    elif is_before_38 and (binding or consumable or fractional):
         allocator = "incubating"
     else:
         allocator = "stable"
@@ -104,6 +114,8 @@ def gates_of(release: str = NEWEST, features: Mapping[str, bool] | None = None) 
         list_attributes=list_attributes,
         list_selectors=lists or not is_36,
         allocator=allocator,
+        is_simple=is_before_38 and allocator == "stable",
         is_before_37=is_36,
+        is_before_38=is_before_38,
         node_resources=is_on(NODE_RESOURCES),
     )

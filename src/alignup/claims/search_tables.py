@@ -13,7 +13,12 @@ from math import gcd
 from typing import TYPE_CHECKING, Final
 
 from alignup.claims import objects
-from alignup.claims.consumed_capacity import CapacityError, consumed
+from alignup.claims.consumed_capacity import (
+    CapacityError,
+    consumed,
+    full_name_of,
+    names_of,
+)
 from alignup.claims.objects import attribute_of
 from alignup.claims.pools import gather_pools, is_for
 from alignup.claims.question import AllocationError
@@ -24,6 +29,7 @@ from alignup.claims.request_checks import (
     subrequests_of,
 )
 from alignup.claims.selector_answers import Candidate, SelectorAnswers
+from alignup.claims.selectors.evaluate import is_readable, versions_of
 from alignup.core.claims.search import search
 from alignup.errors import InputError
 from alignup.machine.bits import bit_set
@@ -119,6 +125,9 @@ class SearchTables:
         self.values: list[list[int]] = []
         # By constraint and device: a list where lists are off, which can only come first.
         self.is_alone: list[list[bool]] = []
+        # By constraint and device: below 0 an error, the place in `errors` from -1 down, where the
+        # constraint would look at the device.
+        self.faults: list[list[int]] = []
 
         self._node = question.node
         self._used = question.used
@@ -211,7 +220,8 @@ class SearchTables:
             if pool.is_incomplete or pool.invalid:
                 state = "invalid" if pool.invalid else "being updated"
                 problem = f"asks for all devices, but resource pool {pool} is currently {state}"
-                raise AllocationError(f"{way.where}: {problem}")
+                kind = "fatal" if self.gates.is_before_38 else "node"
+                raise AllocationError(f"{way.where}: {problem}", kind)
 
             everything += [index for index in by_pool.get(place, ()) if self._is_of_all(way, index)]
 
@@ -261,7 +271,7 @@ class SearchTables:
         capacity = way.subrequest.capacity
         requests = capacity.requests if capacity is not None else {}
         try:
-            return consumed(requests, candidate.device.capacity, self.gates)
+            return consumed(requests, candidate.device.capacity, self.gates, candidate.id.driver)
         except CapacityError as error:
             raise AllocationError(
                 f"{way.where}: checking capacity for device {candidate.id}: {error}"
@@ -270,10 +280,24 @@ class SearchTables:
     def _has_room(self, index: int, amounts: Mapping[str, int]) -> bool:
         candidate = self.devices[index]
         capacity = candidate.device.capacity
-        used = self._used.capacity.get(candidate.id, {})
+        used = self._used_of(candidate)
         return all(
             used.get(name, 0) + amount <= capacity[name].value for name, amount in amounts.items()
         )
+
+    def _used_of(self, candidate: Candidate) -> Mapping[str, int]:
+        """Return what others take of a device's capacities, by the names that it has for them."""
+        used = self._used.capacity.get(candidate.id, {})
+        if self.gates.is_before_38 or not used:
+            return used
+
+        names = names_of(candidate.device.capacity, candidate.id.driver)
+        amounts: Counter[str] = Counter()
+        for name, amount in used.items():
+            full_name = full_name_of(name, candidate.id.driver)
+            amounts[names.get(full_name, name)] += amount
+
+        return amounts
 
     def _read_devices(self) -> None:
         """Fill what is known of each device, and of each way and device."""
@@ -515,14 +539,23 @@ class SearchTables:
                 if self.matches[way][index] == 1 and amounts:
                     amounts_by_way[way] = amounts
 
-            used = self._used.capacity.get(candidate.id, {})
-            for name, capacity in candidate.device.capacity.items():
+            used = self._used_of(candidate)
+            for name, capacity in self._capacities_of(candidate).items():
                 remaining = capacity.value - used.get(name, 0)
                 unit = gcd(remaining, *(amounts[name] for amounts in amounts_by_way.values()))
                 room = _scaled(max(remaining, 0), unit)
                 self.room[index].append(room)
                 for way, amounts in amounts_by_way.items():
                     self.needs[way][index] += (_scaled(max(amounts[name], 0), unit, room),)
+
+    def _capacities_of(self, candidate: Candidate) -> Mapping[str, objects.Capacity]:
+        """Return the capacities of a device, each once."""
+        capacities = candidate.device.capacity
+        if self.gates.is_before_38:
+            return capacities
+
+        names = names_of(capacities, candidate.id.driver).values()
+        return {name: capacities[name] for name in names}
 
     def _read_constraints(self) -> None:
         """Fill which ways each constraint covers, and each device's values."""
@@ -535,9 +568,11 @@ class SearchTables:
                 # where both are set, the allocator looks at the first
                 name = constraint.match_attribute
                 self.is_distinct.append(name is None)
-                values, is_alone = self._values_of(name or constraint.distinct_attribute or "")
+                attribute = name or constraint.distinct_attribute or ""
+                values, is_alone = self._values_of(attribute)
                 self.values.append(values)
                 self.is_alone.append(is_alone)
+                self.faults.append(self._faults_of(attribute))
 
         # distinctAttribute remembers the last device of each request only, and none that was taken
         # back (1.36).
@@ -557,7 +592,7 @@ class SearchTables:
             is_alone = value is not None and value.is_list and not self.gates.list_attributes
             keys: set[tuple[object, ...]] = set()
             if value is not None and value.kind:
-                keys = {(value.kind, part) for part in value.values}
+                keys = {(value.kind, part) for part in self._compared(value)}
                 if is_alone:
                     keys = {("alone", candidate.id)}
 
@@ -565,6 +600,35 @@ class SearchTables:
             alone.append(is_alone)
 
         return values, alone
+
+    def _compared(self, value: objects.AttributeValue) -> Sequence[Hashable]:
+        """Return what is compared of a value: from 1.38 on, versions without build metadata."""
+        if self.gates.is_before_38 or value.kind != "version":
+            return value.values
+
+        return [version for version in versions_of(value) if version is not None]
+
+    def _faults_of(self, attribute: str) -> list[int]:
+        """Return by device whether the scheduler fails over its attribute, as from 1.38 on.
+
+        Over a list where lists are off, a text that is no version, and a type that is not known.
+        """
+        faults = [0] * len(self.devices)
+        if self.gates.is_before_38:
+            return faults
+
+        for index, candidate in enumerate(self.devices):
+            value = attribute_of(candidate.device, candidate.id.driver, attribute)
+            if value is None:
+                continue
+            if is_readable(value) and (self.gates.list_attributes or not value.is_list):
+                continue
+
+            problem = f"unsupported attribute value for {attribute}"
+            self.errors.append(AllocationError(f"device {candidate.id}: {problem}"))
+            faults[index] = -len(self.errors)
+
+        return faults
 
     def _number_classes(self) -> None:
         """Number the classes of devices that nothing in the search tells apart."""
@@ -587,6 +651,7 @@ class SearchTables:
             *self.needs,
             *self.values,
             *self.is_alone,
+            *self.faults,
         ]
         columns += [[amounts is None for amounts in row] for row in self.amounts]
         for way in self.ways:

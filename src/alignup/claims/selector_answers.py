@@ -91,7 +91,9 @@ class SelectorAnswers:
             raise EvaluationError("unsupported attribute value")
 
         if index not in self._variables:
-            self._variables[index] = variables_of(candidate.id.driver, candidate.device)
+            self._variables[index] = variables_of(
+                candidate.id.driver, candidate.device, is_lazy=not self._gates.is_before_38
+            )
 
         return self._variables[index]
 

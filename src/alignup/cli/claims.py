@@ -43,7 +43,7 @@ def command(
         "The Node object as kubectl prints it.", metavar="NODE.yaml"
     ),
     release: str | None = options.value(
-        "The scheduler's release, 1.34 to 1.37.  [default: 1.37]",
+        "The scheduler's release, 1.34 to 1.37, or 1.38, a preview.  [default: 1.37]",
         metavar="1.N",
         shell_complete=options.complete_versions,
     ),
@@ -139,7 +139,7 @@ def _answer(
     if question.gates.node_resources:
         users = _user_counts(input_objects, results)
         counts = [
-            node_resources(claim, devices, count)
+            node_resources(claim, devices, count, question.gates)
             for claim, count in zip(results, users, strict=False)
         ]
 

@@ -16,17 +16,25 @@ OFF = {
 
 @pytest.mark.parametrize(
     ("release", "allocator"),
-    [("1.34", "stable"), ("1.35", "stable"), ("1.36", "incubating"), ("1.37", "incubating")],
+    [
+        ("1.34", "stable"),
+        ("1.35", "stable"),
+        ("1.36", "incubating"),
+        ("1.37", "incubating"),
+        ("1.38", "stable"),
+    ],
 )
 def test_each_release_has_its_allocator(release: str, allocator: str) -> None:
     gates = gates_of(release)
     assert gates.allocator == allocator
-    assert gates.partitionable_devices is gates.device_taints is (allocator == "incubating")
+    assert gates.partitionable_devices is gates.device_taints is not gates.is_simple
+    assert gates.is_simple is (release in {"1.34", "1.35"})
     assert gates.is_before_37 is (release == "1.36")
 
 
 def test_the_newest_is_asked_by_default() -> None:
-    assert gates_of() == gates_of(NEWEST) == gates_of(RELEASES[-1], {})
+    assert gates_of() == gates_of(NEWEST) == gates_of("1.37", {})
+    assert RELEASES[-1] == "1.38"
 
 
 @pytest.mark.parametrize(
@@ -42,6 +50,18 @@ def test_the_newest_is_asked_by_default() -> None:
 )
 def test_features_choose_the_allocator(features: dict[str, bool], allocator: str) -> None:
     assert gates_of("1.37", features).allocator == allocator
+
+
+def test_from_1_38_on_only_lists_need_another_allocator() -> None:
+    assert gates_of("1.38", OFF).allocator == "stable"
+    assert not gates_of("1.38", OFF).is_simple
+    assert gates_of("1.38", {"DRAListTypeAttributes": True}).allocator == "incubating"
+
+
+def test_the_gate_of_1_37_stays_where_a_later_release_is_known() -> None:
+    """The release that counts is the one that is asked, not the newest that is known."""
+    assert gates_of("1.37", {"DRANodeAllocatableResources": True}).node_resources
+    assert gates_of("1.38", {"DRANodeAllocatableResources": True}).node_resources
 
 
 def test_lists_of_1_36_are_for_selectors_only() -> None:
@@ -64,7 +84,7 @@ def test_fractions_are_not_of_1_36() -> None:
     assert not gates_of("1.36", features).fractional_ranges
 
 
-@pytest.mark.parametrize("release", ["1.33", "1.38", "2.0", "", "v1.37"])
+@pytest.mark.parametrize("release", ["1.33", "1.39", "2.0", "", "v1.37"])
 def test_another_release_is_refused(release: str) -> None:
     with pytest.raises(InputError, match=r"one of 1\.34, 1\.35, 1\.36, 1\.37"):
         gates_of(release)
@@ -74,6 +94,7 @@ def test_another_release_is_refused(release: str) -> None:
     ("release", "name"),
     [
         ("1.37", "DRAOptionalNodeOperations"),
+        ("1.38", "DRADeviceCompatibilityGroups"),
         ("1.37", "DRADerivedAttributes"),
         ("1.37", "DRADeviceCompatibilityGroups"),
         ("1.36", "DRANodeAllocatableResources"),

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from alignup.claims.allocation import allocate
 from alignup.claims.question import AllocationError
 from alignup.claims.search_tables import MOST_RESULTS, SearchTables
 from alignup.errors import InputError
@@ -198,6 +199,83 @@ def test_a_list_is_a_set_of_values_or_stands_alone(is_on: bool, expected: list[i
     assert made.is_alone == [[not is_on, False]]
 
 
+VERSION = f"{DRIVER}/driverVersion"
+SAME = [{"matchAttribute": VERSION}]
+APART = [{"distinctAttribute": VERSION}]
+
+
+def two_versions(first: Any, second: Any) -> dict[str, Any]:
+    """Return a slice of two devices with these values of one attribute."""
+    return devices_of(
+        {"name": "d0", "attributes": {VERSION: first}},
+        {"name": "d1", "attributes": {VERSION: second}},
+    )
+
+
+@pytest.mark.parametrize(("release", "are_equal"), [("1.37", False), ("1.38", True)])
+def test_from_1_38_on_versions_are_equal_whatever_their_build(release, are_equal) -> None:
+    slices = [two_versions({"version": "1.2.3+one"}, {"version": "1.2.3"})]
+    together = question(slices, [claim(request(count=2), constraints=SAME)], release=release)
+    apart = question(slices, [claim(request(count=2), constraints=APART)], release=release)
+    assert (allocate(together) is not None) is are_equal
+    assert (allocate(apart) is None) is are_equal
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"strings": ["a"]},
+        {"versions": ["1.0.0"]},
+        {"version": "18446744073709551616.0.0"},
+        {},
+    ],
+    ids=["strings", "versions", "no version", "unknown type"],
+)
+def test_from_1_38_on_a_constraint_fails_over_what_it_cannot_compare(value) -> None:
+    slices = [two_versions({"version": "1.0.0"}, value)]
+    both = claim(request(count=2), constraints=SAME)
+    if "strings" in value:
+        # before, a list could only come first
+        assert allocate(question(slices, [both], release="1.37")) is None
+
+    with pytest.raises(AllocationError, match=rf"d1: unsupported attribute value for {VERSION}"):
+        allocate(question(slices, [both], release="1.38"))
+
+    # it is looked at only where the search comes to it
+    single = claim(request(), constraints=SAME)
+    assert allocate(question(slices, [single], release="1.38")) is not None
+    slices = [two_versions(value, {"version": "1.0.0"})]
+    with pytest.raises(AllocationError, match="d0: unsupported"):
+        allocate(question(slices, [single], release="1.38"))
+
+
+def test_lists_are_compared_where_their_gate_is_on() -> None:
+    slices = [two_versions({"versions": ["1.0.0+x", "2.0.0"]}, {"version": "1.0.0"})]
+    both = claim(request(count=2), constraints=SAME)
+    asked = question(slices, [both], release="1.38", DRAListTypeAttributes=True)
+    assert allocate(asked) is not None
+
+    empty = [two_versions({"versions": []}, {"version": "1.0.0"})]
+    with pytest.raises(AllocationError, match="d0: unsupported"):
+        allocate(question(empty, [both], release="1.38", DRAListTypeAttributes=True))
+
+
+def test_from_1_38_on_capacities_that_are_used_count_by_either_name() -> None:
+    room = {"name": "d", "allowMultipleAllocations": True, "capacity": {"memory": {"value": "8"}}}
+    full_name = f"{DRIVER}/memory"
+    used = holder("d", shareID="s", consumedCapacity={full_name: "6"})
+    asks = claim(request(capacity={"requests": {full_name: "4"}}))
+    for release in ("1.37", "1.38"):
+        asked = question([devices_of(room)], [asks], holders=[used], release=release)
+        assert allocate(asked) is None
+
+    asks = claim(request(capacity={"requests": {full_name: "2"}}))
+    asked = question([devices_of(room)], [asks], holders=[used], release="1.38")
+    [answer] = allocate(asked) or ()
+    [device] = answer.allocated or ()
+    assert device.consumed_capacity == {"memory": 2 * 10**9}
+
+
 def test_what_nothing_tells_apart_is_of_one_class() -> None:
     devices = devices_of(
         {"name": "d0"},
@@ -228,6 +306,14 @@ def test_all_devices_of_pools_that_are_not_whole_cannot_be_had(slices, state: st
         AllocationError, match=rf"asks for all devices, but .*/p is currently {state}"
     ):
         tables([slices], claim(request(allocationMode="All")))
+
+
+@pytest.mark.parametrize(("release", "kind"), [("1.37", "fatal"), ("1.38", "node")])
+def test_from_1_38_on_only_the_node_is_refused_whose_pools_are_not_whole(release, kind) -> None:
+    part = devices_of({"name": "d"}, pool="p", slices=2)
+    with pytest.raises(AllocationError) as caught:
+        allocate(question([part], [claim(request(allocationMode="All"))], release=release))
+    assert caught.value.kind == kind
 
 
 def test_a_mode_that_is_not_known_is_an_error() -> None:

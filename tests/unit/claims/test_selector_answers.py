@@ -142,3 +142,39 @@ def test_lists_are_read_where_they_are_known() -> None:
 def test_a_selector_of_another_kind_is_an_empty_expression() -> None:
     with pytest.raises(AllocationError, match="class c: selector #0: CEL compile error"):
         answers({}).all_match([Selector()], "class c", 0)
+
+
+NEXT = gates_of("1.38")
+BROKEN: dict[str, Any] = {
+    "model": {"string": "a"},
+    "firmware": {"version": "99999999999999999999.0.0"},
+}
+FIRMWARE = f'device.attributes["{DRIVER}"]'
+
+
+def test_up_to_1_37_an_attribute_that_cannot_be_read_is_an_error_to_every_selector() -> None:
+    with pytest.raises(AllocationError, match="parse semantic version"):
+        answers(BROKEN).all_match(selectors(f'{MODEL} == "a"'), "class c", 0)
+
+
+@pytest.mark.parametrize(
+    ("expression", "matches"),
+    [
+        (f'{MODEL} == "a"', True),
+        (f"has({FIRMWARE}.firmware)", False),
+        (f'"firmware" in {FIRMWARE}', False),
+        (f"{FIRMWARE}.?firmware.hasValue()", False),
+        (f"{FIRMWARE}.size() == 2", True),
+        (f'{FIRMWARE}.exists(name, name == "firmware")', True),
+    ],
+)
+def test_from_1_38_on_it_is_one_to_who_looks_at_it(expression: str, matches) -> None:
+    answering = answers(BROKEN, gates=NEXT)
+    assert answering.all_match(selectors(expression), "class c", 0) is matches
+
+
+def test_from_1_38_on_looking_at_it_is_an_error() -> None:
+    answering = answers(BROKEN, gates=NEXT)
+    for expression in (f'{FIRMWARE}.firmware == semver("1.0.0")', f"{FIRMWARE} == {FIRMWARE}"):
+        with pytest.raises(AllocationError, match="CEL runtime error"):
+            answering.all_match(selectors(expression), "class c", 0)

@@ -387,6 +387,9 @@ cdef class _Search:
         tables.is_alone = self.bits(
             flat(problem.is_alone, count, tables.devices), count * tables.devices
         )
+        tables.faults = self.numbers(
+            flat(problem.faults, count, tables.devices), count * tables.devices, INT32_MIN, 1
+        )
         tables.forgets = problem.forgets
 
         masks = flat(problem.values, count, tables.devices)

@@ -71,6 +71,8 @@ cdef struct Tables:
     const uint64_t* values          # [constraints][devices][words]
     # [constraints][devices] its values are a list, which can only come first
     const uint8_t* is_alone
+    # [constraints][devices] below 0: an error, where the constraint would look at the device
+    const int32_t* faults
     # The last request for which each of these matters; -1: none.
     const int32_t* class_last
     const int32_t* constraint_last

@@ -29,6 +29,7 @@ cdef enum Taking:
     REFUSED
     TAKEN
     BROKEN          # a constraint refused the device
+    FAULTY          # the allocator failed over an attribute of the device
     WATCHED
 
 
@@ -95,6 +96,9 @@ cdef Outcome take_next_of_all(Walk* walk, const Point* point) noexcept nogil:
 
     if taking == WATCHED:
         return TOUCHED
+
+    if taking == FAULTY:
+        return FATAL
 
     if taking == BROKEN:
         walk.fatal_way = <int32_t>point.way
@@ -175,6 +179,8 @@ cdef Outcome try_devices(Walk* walk, const Point* point) noexcept nogil:
         taking = take(walk, point, device)
         if taking == WATCHED:
             return TOUCHED
+        if taking == FAULTY:
+            return FATAL
         if taking != TAKEN:
             continue
 
@@ -247,6 +253,7 @@ cdef Taking take(Walk* walk, const Point* point, Py_ssize_t device) noexcept nog
     cdef Allocation* allocation = &walk.allocation
     cdef Py_ssize_t constraint, end = tables.first_constraint[point.claim + 1]
     cdef int flags = tables.flags[point.way * tables.devices + device]
+    cdef int32_t fault
 
     if not is_open(tables, allocation, point, device):
         return REFUSED
@@ -259,10 +266,16 @@ cdef Taking take(Walk* walk, const Point* point, Py_ssize_t device) noexcept nog
         return REFUSED
 
     for constraint in range(tables.first_constraint[point.claim], end):
-        if (
-            tables.covers[constraint * tables.ways + point.way]
-            and not add_to(tables, allocation, constraint, point.way, device)
-        ):
+        if not tables.covers[constraint * tables.ways + point.way]:
+            continue
+
+        fault = tables.faults[constraint * tables.devices + device]
+        if fault < 0:
+            walk.fatal_way = fault
+            remove_from_constraints(tables, allocation, point, constraint)
+            return FAULTY
+
+        if not add_to(tables, allocation, constraint, point.way, device):
             remove_from_constraints(tables, allocation, point, constraint)
             return BROKEN
 

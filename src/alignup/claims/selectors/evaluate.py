@@ -125,21 +125,54 @@ def program_of(expression: str) -> Program | CompileError | NotUnderstood:
     return Program(plan.run, planner.slots, checked.is_of_driver)
 
 
-def variables_of(driver: str, device: Device) -> Mapping[str, Any]:
+def versions_of(value: AttributeValue) -> list[cel.Semver | None]:
+    """Return the versions of an attribute; None for a text that is none."""
+    versions: list[cel.Semver | None] = []
+    for text in value.values:
+        try:
+            versions.append(libraries.to_semver(text))
+        except EvaluationError:
+            versions.append(None)
+
+    return versions
+
+
+def is_readable(value: AttributeValue) -> bool:
+    """Return whether a scheduler from 1.38 on knows what an attribute says."""
+    if not value.kind or not value.values:
+        return False
+    return value.kind != "version" or None not in versions_of(value)
+
+
+def variables_of(driver: str, device: Device, *, is_lazy: bool = False) -> Mapping[str, Any]:
     """Return a device as expressions see it.
+
+    Args:
+        driver: its driver.
+        device: the device.
+        is_lazy: an attribute that cannot be read is an error only to an expression that looks at
+            it, as from 1.38 on.
 
     Raises:
         EvaluationError: an attribute has no value, or is no version.
     """
     attributes = cel.Domains()
     capacity = cel.Domains()
-    values = [
-        (attributes, name, _attribute(name, value)) for name, value in device.attributes.items()
-    ]
+    values: list[tuple[cel.Domains, str, Any]] = []
+    for name, value in device.attributes.items():
+        if is_lazy and not is_readable(value):
+            values.append((attributes, name, cel.UNREADABLE))
+        else:
+            values.append((attributes, name, _attribute(name, value)))
+
     values += [
         (capacity, name, libraries.to_quantity(amount.value.text))
         for name, amount in device.capacity.items()
     ]
+    if is_lazy:
+        # of two names for one thing, the one with the driver's domain counts
+        values.sort(key=lambda item: "/" in item[1])
+
     for domains, name, value in values:
         domain, _, identifier = name.rpartition("/")
         domains.setdefault(domain or driver, {})[identifier] = value
@@ -416,7 +449,12 @@ def _bindings(values: list[Any] | dict[Any, Any], *, is_pair: bool) -> list[tupl
     if not is_pair:
         return [(value,) for value in values]
     if isinstance(values, dict):
-        return list(values.items())
+        missing = {
+            key: EvaluationError(f"no such key: {key}")
+            for key, value in values.items()
+            if value is cel.UNREADABLE
+        }
+        return list({**values, **missing}.items())
 
     return list(enumerate(values))
 

@@ -80,6 +80,8 @@ class Optional(Record):
 NONE: Final = Optional()
 # What is not in a list or a map, where none is a value.
 ABSENT: Final = object()
+# An attribute of which the scheduler knows that it is there, and not what it says.
+UNREADABLE: Final = object()
 
 
 class Domains(dict[str, Any]):
@@ -247,6 +249,9 @@ def equal(left: Any, right: Any) -> bool:
     if kind == "list":
         return len(left) == len(right) and all(map(_may_equal, left, right))
     if kind == "map":
+        if UNREADABLE in left.values():
+            raise EvaluationError("the value of an attribute is invalid or not supported")
+
         return len(left) == len(right) and all(_is_entry(right, *item) for item in left.items())
     if kind == "optional_type":
         return left.has_value == right.has_value and (
@@ -321,7 +326,8 @@ def entry(value: Any, key: Any) -> Any:
         if isinstance(key, bool) != has_bool_keys:
             return ABSENT
 
-    return value.get(key, ABSENT)
+    entry_value = value.get(key, ABSENT)
+    return ABSENT if entry_value is UNREADABLE else entry_value
 
 
 def element(value: Any, key: Any) -> Any:

@@ -13,6 +13,7 @@ def test_bounds_and_failed_states_make_a_hopeless_walk_short() -> None:
     tables = one_request(devices=10, count=3)
     tables.constraints, tables.is_distinct, tables.covers = [(0, None)], [False], [[True]]
     tables.values, tables.is_alone = [[1 << device // 2 for device in range(10)]], [[False] * 10]
+    tables.faults = [[0] * 10]
     walked = search(tables, prune=False)
     assert walked[:2] == search(tables, easy_steps=0)[:2] == ("none", [])
     assert search(tables, easy_steps=0)[2] <= 3 < walked[2]

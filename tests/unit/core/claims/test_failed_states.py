@@ -72,6 +72,7 @@ def test_a_state_that_failed_is_not_walked_again() -> None:
     tables.constraints, tables.is_distinct, tables.covers = [(0, None)], [False], [[False, True]]
     tables.values = [[1 << device for device in range(10)]]
     tables.is_alone = [[False] * 10]
+    tables.faults = [[0] * 10]
     unbounded = 1 << 30
     remembering = search(tables, easy_steps=unbounded)
     forgetting = search(tables, easy_steps=unbounded, most_memory=0)

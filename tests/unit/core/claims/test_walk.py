@@ -84,6 +84,7 @@ def test_values_that_have_to_agree_or_to_differ() -> None:
     """The walk turns round where the second device has not the value of the first."""
     tables = one_request(devices=4, count=2)
     tables.constraints, tables.covers, tables.is_alone = [(0, None)], [[True]], [[False] * 4]
+    tables.faults = [[0] * 4]
     tables.values = [[0b001, 0b010, 0b001, 0b100]]
     for is_distinct, expected in ((False, [(0, 0), (0, 2)]), (True, [(0, 0), (0, 1)])):
         tables.is_distinct = [is_distinct]
