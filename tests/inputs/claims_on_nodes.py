@@ -176,8 +176,8 @@ def _container(
     }
 
 
-def outcome(question: dict[str, Any]) -> tuple[str, dict[str, int]]:
-    """Return why the scheduler refuses a pod on its node, or what it counts of the pod there.
+def outcome(question: dict[str, Any], release: str = "1.37") -> tuple[str, dict[str, int]]:
+    """Return why a scheduler refuses a pod on its node, or what it counts of the pod there.
 
     Raises:
         InputError: the API server would refuse the pod.
@@ -191,7 +191,7 @@ def outcome(question: dict[str, Any]) -> tuple[str, dict[str, int]]:
     node = Node.from_dict(
         {
             "machine": "xeon-2s",
-            "kubeletVersion": "1.37",
+            "kubeletVersion": release,
             "kubelet": {
                 "topologyManagerPolicy": "none",
                 "featureGates": {"DRANodeAllocatableResources": True},

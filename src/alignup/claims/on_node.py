@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from contextlib import suppress
 from copy import copy
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.claims import objects
 from alignup.claims.allocation import allocate
+from alignup.claims.consumed_capacity import full_name_of
 from alignup.claims.objects import attribute_of
 from alignup.claims.pools import gather_pools, is_for
 from alignup.claims.question import AllocationError, InUse, Question, in_use
@@ -24,7 +24,7 @@ from alignup.claims.refusal_reasons import why_not
 from alignup.claims.scheduler_gates import Gates, gates_of
 from alignup.errors import AllocationError as NotAllocatedError
 from alignup.kubernetes.pod import beyond_level
-from alignup.kubernetes.quantity import in_units
+from alignup.kubernetes.quantity import in_units_of_each
 from alignup.machine.bits import bit_numbers, bit_set, ids_of, overlapping
 from alignup.records import Record, replace
 from alignup.topology_manager.hints import BitMask, HintList, TopologyHint
@@ -130,7 +130,10 @@ class ClaimedDevice(Record):
 
 
 def node_resources(
-    claim: objects.Claim, devices: Mapping[objects.DeviceId, objects.Device], users: int
+    claim: objects.Claim,
+    devices: Mapping[objects.DeviceId, objects.Device],
+    users: int,
+    gates: Gates,
 ) -> Counter[str]:
     """Return what an allocated claim counts as on the node, in billionths.
 
@@ -140,10 +143,11 @@ def node_resources(
         claim: with its devices.
         devices: those that the node reaches.
         users: how many containers use the claim.
+        gates: of the scheduler.
 
     Raises:
         AllocationError: a device counts by a capacity, and the allocation does not tell what it
-            takes.
+            takes; or, from 1.38 on, it takes or counts less than nothing.
     """
     amounts: Counter[str] = Counter()
     for allocated in claim.allocated or ():
@@ -169,10 +173,35 @@ def node_resources(
                     f"claim {claim}, device {allocated.device}: {problem} for resource {name}"
                 )
 
-            consumed = allocated.consumed_capacity.get(mapping.capacity_key, 0)
-            amounts[name] += -(-consumed * mapping.capacity_multiplier // _BILLION)
+            consumed = _consumed_of(allocated, mapping.capacity_key, gates)
+            product = consumed * mapping.capacity_multiplier
+            if not gates.is_before_38 and (consumed < 0 or product < 0):
+                problem = f"what it counts as for resource {name} must not be negative"
+                raise AllocationError(f"claim {claim}, device {allocated.device}: {problem}")
+
+            amounts[name] += -(-product // _BILLION)
 
     return amounts
+
+
+def _consumed_of(allocated: objects.Allocated, key: str, gates: Gates) -> int:
+    """Return what an allocation takes of a capacity, from 1.38 on by either of its names.
+
+    Source: `LookupByQualifiedName`.
+    """
+    amounts: Mapping[str, int] = allocated.consumed_capacity or {}
+    names = [key]
+    if not gates.is_before_38:
+        full_name = full_name_of(key, allocated.driver)
+        names = [full_name]
+        if full_name.startswith(f"{allocated.driver}/"):
+            names.append(full_name.removeprefix(f"{allocated.driver}/"))
+
+    for name in names:
+        if name in amounts:
+            return amounts[name]
+
+    return 0
 
 
 class ClaimProvider:
@@ -490,7 +519,7 @@ class ClaimProvider:
         }
         for claim in self.held[pod.uid].values():
             try:
-                node_resources(claim, self._devices, 0)
+                node_resources(claim, self._devices, 0, self._gates)
             except AllocationError as error:
                 raise NotAllocatedError(str(error), UNSCHEDULABLE) from error
 
@@ -500,15 +529,41 @@ class ClaimProvider:
                     f"{problem} and cannot be shared across pods", UNSCHEDULABLE
                 )
 
-        of_pod = Counter[str]()
+        of_pod, overheads = self._counted(pod)
         by_container = {container.name: Counter[str]() for container in pod.all_containers}
         for claim, users in self._users(pod):
-            of_pod.update(node_resources(claim, self._devices, len(users)))
             for name in set(users):
-                by_container[name].update(node_resources(claim, self._devices, 1))
+                by_container[name].update(node_resources(claim, self._devices, 1, self._gates))
 
-        if of_pod and (problem := beyond_level(pod, of_pod, by_container)):
-            raise NotAllocatedError(problem, UNSCHEDULABLE)
+        if of_pod or overheads:
+            problem = beyond_level(pod, of_pod, by_container, overheads)
+            if problem:
+                raise NotAllocatedError(problem, UNSCHEDULABLE)
+
+    def _counted(self, pod: Pod) -> tuple[Counter[str], dict[str, Counter[str]]]:
+        """Return what a pod's claims count as, in billionths: as a whole, and by container.
+
+        Up to 1.37, all of it counts for the pod as a whole. A claim of which `node_resources`
+        cannot tell what it counts as counts as nothing.
+        """
+        of_pod = Counter[str]()
+        by_container: dict[str, Counter[str]] = {}
+        for claim, users in self._users(pod):
+            try:
+                whole = node_resources(claim, self._devices, 0, self._gates)
+            except AllocationError:
+                continue
+
+            overhead = node_resources(claim, self._devices, 1, self._gates)
+            overhead.subtract(whole)
+            of_pod.update(whole)
+            for container in users:
+                if self._gates.is_before_38:
+                    of_pod.update(overhead)
+                else:
+                    by_container.setdefault(container, Counter()).update(+overhead)
+
+        return of_pod, by_container
 
     def _is_mapped(self, claim: objects.Claim) -> bool:
         """Return whether a device of a claim counts as a resource of the node."""
@@ -547,13 +602,14 @@ class ClaimProvider:
         if pod.constraints.claimed or not self._gates.node_resources:
             return pod
 
-        amounts = Counter[str]()
-        for claim, containers in self._users(pod):
-            with suppress(AllocationError):
-                amounts.update(node_resources(claim, self._devices, len(containers)))
-
-        claimed = {name: in_units(name, amount) for name, amount in amounts.items()}
-        return replace(pod, constraints=replace(pod.constraints, claimed=claimed))
+        of_pod, by_container = self._counted(pod)
+        claimed_with = {
+            container: in_units_of_each(overheads) for container, overheads in by_container.items()
+        }
+        constraints = replace(
+            pod.constraints, claimed=in_units_of_each(of_pod), claimed_with=claimed_with
+        )
+        return replace(pod, constraints=constraints)
 
     def adopt(self, pod_uid: str, devices: Mapping[str, Iterable[str]]) -> None:
         """Note devices that a pod was given elsewhere, by claim, each as `driver/pool/device`.

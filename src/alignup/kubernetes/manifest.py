@@ -7,6 +7,7 @@ effective requests are derived in `alignup.kubernetes.pod`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
@@ -25,7 +26,12 @@ from alignup.kubernetes.pod import (
     is_hugepages,
     source_of,
 )
-from alignup.kubernetes.quantity import in_units, parse_quantity, whole_units
+from alignup.kubernetes.quantity import (
+    in_units,
+    in_units_of_each,
+    parse_quantity,
+    whole_units,
+)
 from alignup.records import replace
 
 if TYPE_CHECKING:
@@ -134,7 +140,8 @@ def read_pod(
     os_label = metadata.labels.get(OS_LABEL, "") if metadata.labels else ""
     constraints = _constraints(spec, os_label, claims, before)
     if wire.status is not None and wire.status.node_allocatable_resource_claim_statuses:
-        constraints = replace(constraints, claimed=_claimed(wire.status, before))
+        claimed, claimed_with = _claimed(wire.status, before)
+        constraints = replace(constraints, claimed=claimed, claimed_with=claimed_with)
 
     return PodSource(
         identity, raw_init, raw_containers, raw_pod, allocated, constraints, stored_qos
@@ -176,24 +183,32 @@ def _claims(spec: PodSpecWire, status: PodStatusWire | None) -> tuple[PodClaim, 
     )
 
 
-def _claimed(status: PodStatusWire, before: str) -> dict[str, int]:
-    """Return what the claims of a pod count as, by its status.
+def _claimed(
+    status: PodStatusWire, before: str
+) -> tuple[dict[str, int], dict[str, dict[str, int]]]:
+    """Return what the claims of a pod count as, by its status: as a whole, and by container.
 
-    Source: `addDRANodeAllocatableClaimResources`.
+    Source: `getDRANodeAllocatableResources`.
     """
-    amounts: dict[str, int] = {}
+    amounts = Counter[str]()
+    by_container: dict[str, Counter[str]] = {}
     for index, claim in enumerate(status.node_allocatable_resource_claim_statuses or ()):
         place = f"{before}status.nodeAllocatableResourceClaimStatuses[{index}]"
         for resource in (*(claim.mapping or ()), *(claim.overhead or ())):
             name = resource.name
             mapped = parse_quantity(resource.quantity or 0, place, name)
             by_pod = parse_quantity(resource.per_pod or 0, place, name)
-            by_container = parse_quantity(resource.per_container or 0, place, name)
+            with_container = parse_quantity(resource.per_container or 0, place, name)
+            amounts[name] += mapped + by_pod
+            if not with_container:
+                continue
 
-            total = mapped + by_pod + len(claim.containers or ()) * by_container
-            amounts[name] = amounts.get(name, 0) + total
+            for container in claim.containers or ():
+                by_container.setdefault(container, Counter())[name] += with_container
 
-    return {name: in_units(name, amount) for name, amount in amounts.items()}
+    return in_units_of_each(amounts), {
+        container: in_units_of_each(overheads) for container, overheads in by_container.items()
+    }
 
 
 @cache

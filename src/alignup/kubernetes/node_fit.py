@@ -11,7 +11,9 @@ it; the release itself is read by `alignup.kubernetes.versions`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from struct import pack, unpack
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,6 +33,7 @@ from alignup.records import Record, field, replace
 
 if TYPE_CHECKING:
     from alignup.kubernetes.kubelet_config import KubeletConfig
+    from alignup.kubernetes.pod import Container, NodeConstraints
     from alignup.machine.machine import Machine
 
 UNEXPECTED: Final = "UnexpectedAdmissionError"
@@ -144,9 +147,7 @@ def requests_of(pod: Pod) -> dict[str, int]:
     CPU, memory and hugepages; and its overhead.
     """
     demands = pod.constraints
-    requests = peak(
-        pod.init_containers, pod.containers, lambda container: container.requests.items()
-    )
+    requests = peak(pod.init_containers, pod.containers, partial(_requests_with_claims, demands))
     for name, amount in demands.claimed.items():
         requests[name] = requests.get(name, 0) + amount
 
@@ -158,6 +159,17 @@ def requests_of(pod: Pod) -> dict[str, int]:
         requests[name] = requests.get(name, 0) + amount
 
     return {name: amount for name, amount in requests.items() if amount}
+
+
+def _requests_with_claims(
+    demands: NodeConstraints, container: Container
+) -> Iterable[tuple[str, int]]:
+    """Return what a container requests, and what the claims that it uses count as with it."""
+    claimed = demands.claimed_with.get(container.name)
+    if not claimed:
+        return container.requests.items()
+
+    return (Counter(container.requests) + Counter(claimed)).items()
 
 
 def is_critical(pod: Pod) -> bool:

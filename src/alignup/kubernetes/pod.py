@@ -153,6 +153,8 @@ class NodeConstraints(Record):
         level: what it has as a whole, exactly; None: nothing, or the kubelet does not look at it.
         overhead: `spec.overhead`, in the same units.
         claimed: what the devices of its claims count as (KEP-5517), in the same units.
+        claimed_with: what they count as by container that uses them, beside `claimed`; kubelets
+            before 1.38 count it for the pod as a whole.
     """
 
     node_name: str = ""
@@ -168,6 +170,15 @@ class NodeConstraints(Record):
     level: RawRequests | None = field(default=None, hash=False)
     claims: tuple[PodClaim, ...] = ()
     claimed: Mapping[str, int] = field(default_factory=dict, hash=False)
+    claimed_with: Mapping[str, Mapping[str, int]] = field(default_factory=dict, hash=False)
+
+    def summed(self) -> NodeConstraints:
+        """Return these with what claims count as by container counted for the pod as a whole."""
+        claimed = Counter(self.claimed)
+        for amounts in self.claimed_with.values():
+            claimed.update(amounts)
+
+        return replace(self, claimed=dict(claimed), claimed_with={})
 
 
 # The constraints of a pod that demands nothing.
@@ -361,14 +372,17 @@ def _read_pod(source: PodSource, reading: PodReading) -> Pod:
         requests = {name: in_units(name, value) for name, value in level.requests.items()}
         constraints = replace(constraints, requests=requests, level=level)
 
-    if constraints.claimed and not reading.claims_count:
-        constraints = replace(constraints, claimed={})
+    counts_claims = bool(constraints.claimed or constraints.claimed_with)
+    if counts_claims and not reading.claims_count:
+        constraints = replace(constraints, claimed={}, claimed_with={})
+    elif constraints.claimed_with and not reading.claims_count_with_containers:
+        constraints = constraints.summed()
 
     can_differ = (
         source.raw_pod
         or source.allocated
         or source.stored_qos
-        or source.constraints.claimed
+        or counts_claims
         or (init_containers and _init_only_memory(init_containers, containers))
     )
     return Pod(
@@ -640,7 +654,12 @@ def peak(
     return largest
 
 
-def beyond_level(pod: Pod, whole: Mapping[str, int], own: Mapping[str, Mapping[str, int]]) -> str:
+def beyond_level(
+    pod: Pod,
+    whole: Mapping[str, int],
+    own: Mapping[str, Mapping[str, int]],
+    overheads: Mapping[str, Mapping[str, int]],
+) -> str:
     """Return why what a pod has as a whole (`spec.resources`) does not cover its parts.
 
     These are containers and claims; empty: it covers them. Source:
@@ -650,13 +669,31 @@ def beyond_level(pod: Pod, whole: Mapping[str, int], own: Mapping[str, Mapping[s
         pod: the pod.
         whole: what its claims count as, in billionths.
         own: the same by container, of the claims that it uses.
+        overheads: by container, what of that counts only while it runs, and is not in `whole`.
     """
-    source, level = source_of(pod), pod.constraints.level
+    level = pod.constraints.level
     if level is None:
         return ""
 
+    source = source_of(pod)
+    return _beyond_level_in_all(source, level, whole, overheads) or _beyond_level_alone(
+        source, level, own
+    )
+
+
+def _beyond_level_in_all(
+    source: PodSource,
+    level: RawRequests,
+    whole: Mapping[str, int],
+    overheads: Mapping[str, Mapping[str, int]],
+) -> str:
+    """Return which amount does not cover what all containers and claims need at once."""
+
+    def with_overhead(raw: RawRequests, amounts: Mapping[str, int]) -> Iterable[tuple[str, int]]:
+        return (Counter(amounts) + Counter(overheads.get(raw.name, {}))).items()
+
     requests = Counter(
-        peak(source.raw_init, source.raw_containers, lambda raw: raw.requests.items())
+        peak(source.raw_init, source.raw_containers, lambda raw: with_overhead(raw, raw.requests))
     )
     requests.update(whole)
     for name, amount in level.requests.items():
@@ -666,7 +703,9 @@ def beyond_level(pod: Pod, whole: Mapping[str, int], own: Mapping[str, Mapping[s
                 "and node-allocatable DRA requests"
             )
 
-    limits = Counter(peak(source.raw_init, source.raw_containers, lambda raw: raw.limits.items()))
+    limits = Counter(
+        peak(source.raw_init, source.raw_containers, lambda raw: with_overhead(raw, raw.limits))
+    )
     limits.update(whole)
     for name, amount in level.limits.items():
         if is_hugepages(name) and limits[name] > amount:
@@ -675,12 +714,19 @@ def beyond_level(pod: Pod, whole: Mapping[str, int], own: Mapping[str, Mapping[s
                 "and node-allocatable DRA limits"
             )
 
+    return ""
+
+
+def _beyond_level_alone(
+    source: PodSource, level: RawRequests, own: Mapping[str, Mapping[str, int]]
+) -> str:
+    """Return which limit does not cover that of one container and of the claims that it uses."""
     for container in source.raw_containers:
-        overheads = own.get(container.name, {})
+        own_amounts = own.get(container.name, {})
         for name, limit in container.limits.items():
             if is_hugepages(name) or name not in level.limits:
                 continue
-            if limit + overheads.get(name, 0) > level.limits[name]:
+            if limit + own_amounts.get(name, 0) > level.limits[name]:
                 return (
                     f"pod level limit for {name} is insufficient to cover the limit and DRA "
                     f"overhead for container {container.name}"

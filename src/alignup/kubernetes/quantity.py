@@ -10,6 +10,7 @@ of a quantity is left to `alignup.kubernetes.manifest`.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import cache
 from typing import Final
 
@@ -84,6 +85,11 @@ def is_whole(billionths: int) -> bool:
 def in_units(resource: str, billionths: int) -> int:
     """Return an amount as records have it: CPU in thousandths, all else in units, rounded up."""
     return -(-billionths // (10**6 if resource == "cpu" else _ONE))
+
+
+def in_units_of_each(billionths: Mapping[str, int]) -> dict[str, int]:
+    """Return the amounts of several resources as `in_units` does."""
+    return {resource: in_units(resource, amount) for resource, amount in billionths.items()}
 
 
 @cache

@@ -280,6 +280,7 @@ class PodReading(Record):
     empty_pod_resources_ignored: bool = True
     pod_limits_defaulted_by_api_server: bool = True
     claims_count: bool = False
+    claims_count_with_containers: bool = False
     init_only_memory_counts: bool = False
 
 
@@ -296,10 +297,15 @@ class VersionProfile(Record):
     odd_l3_rest_rounds_down: bool = False
     pods: PodReading = PodReading()
     distribution_prefers_one_socket: bool = True
+    distribution_remembers_choice: bool = False
+    distribution_spans_affinity: bool = False
+    groups_free_by_own_size: bool = False
     memory_only_where_requested: bool = True
     pod_resources_restored: bool = False
     restored_memory_hints_by_container: bool = False
+    spread_in_turns_over_cores: bool = False
     state_before_smt_check: bool = True
+    whole_l3_groups_first: bool = False
     hints_carry_scores: bool = False
     preferred_merges_searched_first: bool = False
 
@@ -350,6 +356,7 @@ def profile_of(version: KubeletVersion, gates: Mapping[str, bool]) -> VersionPro
             "pod_limits_defaulted_by_api_server", "PodLevelResourcesFixDefaulting"
         ),
         claims_count=holds("claims_count_as_node_resources", "DRANodeAllocatableResources"),
+        claims_count_with_containers="claims_count_with_containers" in rules,
         init_only_memory_counts="init_only_memory_counts" in rules,
     )
     return VersionProfile(pods=reading, **{name: name in rules for name in _OWN_RULES})

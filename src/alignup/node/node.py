@@ -262,7 +262,7 @@ class Node:
         resources: Resources | Sequence[Mapping[str, Any]],
         *,
         name: str = "",
-        release: str = "1.37",
+        release: str = "",
         dra_hints: bool = False,
     ) -> None:
         """Give pods devices for their claims from now on, as the scheduler does.
@@ -271,7 +271,8 @@ class Node:
             resources: ResourceSlices, DeviceClasses, ResourceClaims and ResourceClaimTemplates.
             name: of the node; empty: that of the Node object, or of the one node that the slices
                 are of.
-            release: of the scheduler.
+            release: of the scheduler; empty: the newest that is out, or the kubelet's where that is
+                newer, since no kubelet is newer than its control plane.
             dra_hints: let the devices give hints as plugins' devices do, and be chosen near the
                 affinity.
 
@@ -293,6 +294,7 @@ class Node:
             node_object = resources.only_node
 
         features = {NODE_RESOURCES: True} if self.config.profile.pods.claims_count else None
+        release = release or str(max(NEWEST, self.config.version))
         gates = gates_of(release, features)
         self.claims = ClaimProvider(
             self.machine, resources, node_object, gates, gives_hints=dra_hints
@@ -740,6 +742,8 @@ class Node:
 
             if self.memory is not None:
                 self.memory.started(pod, container_name)
+            if self.devices is not None:
+                self.devices.started(pod, container_name)
 
             if self.devices is not None and pod.has_shared_pool and container.devices:
                 affinity = self.manager.affinity(pod_uid, container_name)

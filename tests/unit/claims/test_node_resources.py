@@ -254,7 +254,7 @@ def test_amounts_are_sums_over_devices(
     text = json.dumps(devices)
     if got is None and "capacityKey" in text:
         with pytest.raises(AllocationError, match="ConsumedCapacity is nil"):
-            node_resources(claim, records, users)
+            node_resources(claim, records, users, gates_of())
         return
 
     expected = {"cpu": 0, "memory": 0}
@@ -273,7 +273,9 @@ def test_amounts_are_sums_over_devices(
             )
 
     assert {
-        name: amount for name, amount in node_resources(claim, records, users).items() if amount
+        name: amount
+        for name, amount in node_resources(claim, records, users, gates_of()).items()
+        if amount
     } == {name: amount for name, amount in expected.items() if amount}
 
 
