@@ -65,6 +65,7 @@ _MENDED: Final = {
     "does not answer": "which answers",
     "panics": "which does not panic",
     "gives CPUs twice": "which gives no CPUs twice",
+    "gives fewer CPUs": "which gives as many CPUs as are asked for",
 }
 
 

@@ -1,7 +1,7 @@
 """Finds the known faults of kubelets that an admission comes upon.
 
-There may be no answer, a panic, or CPUs that are given twice. Which release has which is in the
-files of `alignup.kubernetes.releases`; a node itself answers as if there were none.
+There may be no answer, a panic, CPUs that are given twice, or too few of them. Which release has
+which is in the files of `alignup.kubernetes.releases`; a node itself answers as if there were none.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Fault(Record):
     """A fault of a kubelet.
 
     Attributes:
-        does: `does not answer`, `panics`, or `gives CPUs twice`.
+        does: `does not answer`, `panics`, `gives CPUs twice`, or `gives fewer CPUs`.
         text: what it comes upon.
     """
 
@@ -184,6 +184,13 @@ class _Watched(RecordingProvider):
                     f"where halves are left (container {container.name!r})"
                 )
                 self.faults[name] = Fault("does not answer", text)
+            elif name == "l3_groups_counted_twice":
+                text = (
+                    f"container {container.name!r} gets only CPUs {cpus} of the "
+                    f"{container.exclusive_cpus} that it asks for, as an L3 cache of several NUMA "
+                    "nodes is counted twice"
+                )
+                self.faults[name] = Fault("gives fewer CPUs", text)
             else:
                 text = (
                     f"container {container.name!r} gets CPUs {cpus}, which are reserved or "

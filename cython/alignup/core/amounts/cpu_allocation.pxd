@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int64_t, uint64_t
 
-from alignup.core.cpu.assignment cimport L3Rule
+from alignup.core.cpu.assignment cimport L3Rule, SpreadRule
 from alignup.core.cpu.groups cimport CpuGroups
 from alignup.core.narrow.family cimport Family
 
@@ -14,6 +14,10 @@ cdef enum CpuOutcome:
     CPUS_TOO_FEW_WHOLE = 3        # full-pcpus-only: too few on cores none of whose CPUs is reserved
     # distribute-cpus-across-numa: chosen elsewhere, see `alignup.providers.cpu`
     CPUS_TO_DISTRIBUTE = 4
+
+
+cdef enum:
+    NEVER_IRREGULAR = 1 << 30       # more CPUs than any machine has
 
 
 cdef struct CpuLayout:
@@ -33,11 +37,11 @@ cdef struct CpuLayout:
     int sockets                     # 0: no align-by-socket
     bint full_pcpus_only
     bint distributes                # distribute-cpus-across-numa
-    bint spreads                    # distribute-cpus-across-cores
+    SpreadRule spread_rule          # distribute-cpus-across-cores
     L3Rule l3_rule                  # prefer-align-cpus-by-uncorecache
-    # Sockets or cores of several sizes: taking a group as a whole can take CPUs that were not
-    # counted as free.
-    bint irregular
+    # Requests of so many CPUs can be given CPUs that were not counted as free: a group that is
+    # larger than the average may be taken as a whole. NEVER_IRREGULAR: there is no such group.
+    int64_t irregular_size
     bint split_cores              # CPUs can be given away on cores of which another CPU is reserved
 
 

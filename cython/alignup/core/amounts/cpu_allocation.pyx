@@ -235,7 +235,7 @@ cdef CpuOutcome choose_cpus(
                 aligned,
                 count,
                 unavailable,
-                layout.spreads,
+                layout.spread_rule,
                 layout.l3_rule,
                 chosen,
                 scratch + 4 * words,
@@ -243,28 +243,30 @@ cdef CpuOutcome choose_cpus(
 
         missing = request - count_in(chosen, words)
 
-    if missing <= 0:
-        return CPUS_CHOSEN
+    # kubelets before 1.38 take fewer than they are asked for where they count an L3 group of several
+    # NUMA nodes twice, and leave it at that
+    while missing > 0:
+        for word in range(words):
+            free[word] &= ~chosen[word]
+            # else a group that is larger than the average could count some of them again
+            unavailable[word] |= chosen[word]
 
-    for word in range(words):
-        free[word] &= ~chosen[word]
-        # else a group that is larger than the average could count some of them again
-        unavailable[word] |= chosen[word]
+        if missing > count_in(free, words):
+            return CPUS_TOO_FEW
 
-    if missing > count_in(free, words):
-        return CPUS_TOO_FEW
+        pack(
+            layout.groups,
+            free,
+            missing,
+            unavailable,
+            layout.spread_rule,
+            layout.l3_rule,
+            further,
+            scratch + 4 * words,
+        )
+        for word in range(words):
+            chosen[word] |= further[word]
 
-    pack(
-        layout.groups,
-        free,
-        missing,
-        unavailable,
-        layout.spreads,
-        layout.l3_rule,
-        further,
-        scratch + 4 * words,
-    )
-    for word in range(words):
-        chosen[word] |= further[word]
+        missing = request - count_in(chosen, words)
 
     return CPUS_CHOSEN

@@ -12,6 +12,7 @@ from alignup.core.amounts.cpu_allocation cimport (
     CPUS_CHOSEN,
     CPUS_NOT_WHOLE_CORES,
     CPUS_TOO_FEW_WHOLE,
+    NEVER_IRREGULAR,
     CpuOutcome,
     add_reusable,
     check_whole_cores,
@@ -28,7 +29,7 @@ from alignup.core.amounts.cpu_allocation cimport (
 from alignup.core.amounts.fewest_numa_nodes cimport smallest_cpu_size
 from alignup.core.bits cimport NARROW_NODES, all_nodes
 from alignup.core.blocks cimport leave, room_for, zeroed
-from alignup.core.cpu.assignment cimport L3_IGNORED, L3_ROUNDS_DOWN, L3_ROUNDS_UP
+from alignup.core.cpu.assignment cimport l3_rule_of, spread_rule_of
 from alignup.core.word_set cimport count_common, count_in
 from alignup.core.cpu.topology cimport CpuTopology, cpus_of, words_of
 from alignup.core.hints cimport HintList
@@ -53,11 +54,14 @@ cdef class CpuCapacity:
         full_pcpus_only, distributes, spreads, by_l3: the options full-pcpus-only,
             distribute-cpus-across-numa, distribute-cpus-across-cores and
             prefer-align-cpus-by-uncorecache.
+        in_turns: with `spreads`, take one CPU of each core in turn (kubelets from 1.38 on).
         l3_rounds_down: with `by_l3`, take an odd rest on cores of several CPUs from anywhere
             (kubelets before 1.34).
+        whole_l3_first: with `by_l3`, take whole L3 groups before any gives a part (kubelets from
+            1.38 on).
         sockets: with align-by-socket the mask of the NUMA nodes of each socket; else empty.
-        irregular: groups of CPUs differ in size, so that taking one as a whole can take other
-            CPUs than were counted.
+        irregular_size: requests of so many CPUs or more can take other CPUs than were counted, as
+            groups that differ in size are taken as a whole; None: no request can.
     """
 
     def __cinit__(self):
@@ -72,10 +76,12 @@ cdef class CpuCapacity:
         bint full_pcpus_only=False,
         bint distributes=False,
         bint spreads=False,
+        bint in_turns=False,
         bint by_l3=False,
         bint l3_rounds_down=False,
+        bint whole_l3_first=False,
         tuple sockets=(),
-        bint irregular=False,
+        irregular_size=None,
     ):
         cdef int words = topology.groups.words, nodes = topology.groups.positions, core, word
 
@@ -88,12 +94,9 @@ cdef class CpuCapacity:
 
         self.layout.full_pcpus_only = full_pcpus_only
         self.layout.distributes = distributes
-        self.layout.spreads = spreads
-        self.layout.irregular = irregular
-
-        self.layout.l3_rule = L3_IGNORED
-        if by_l3:
-            self.layout.l3_rule = L3_ROUNDS_DOWN if l3_rounds_down else L3_ROUNDS_UP
+        self.layout.spread_rule = spread_rule_of(spreads, in_turns)
+        self.layout.l3_rule = l3_rule_of(by_l3, l3_rounds_down, whole_l3_first)
+        self.layout.irregular_size = NEVER_IRREGULAR if irregular_size is None else irregular_size
 
         words_of(topology, reserved, self.layout.shareable)
         for core in range(topology.groups.core_count):
@@ -140,6 +143,7 @@ cdef class CpuCapacity:
         machine_capacity.make_room(0, nodes, 0)
         machine_capacity.counted.positions = nodes
         machine_capacity.counted.cpus_per_core = 1
+        machine_capacity.layout.irregular_size = NEVER_IRREGULAR
         machine_capacity.layout.groups = &machine_capacity.counted
         for node in range(nodes):
             machine_capacity.layout.capacity[node] = capacity[node]
@@ -420,8 +424,9 @@ cdef class CpuLedger:
             request: how many.
             reusable: CPUs that init containers of the pod leave.
             mask: the affinity's NUMA nodes; None: anywhere.
-            distribute: with distribute-cpus-across-numa, called with (free, count, held);
-                returns CPUs to take.
+            distribute: with distribute-cpus-across-numa, called with (free, count, held, nodes);
+                returns CPUs to take. `nodes` is how many NUMA nodes the affinity has, 0 for CPUs
+                from anywhere.
         """
         cdef uint64_t[SHORT_SET] short
         cdef int words = self.state.layout.groups.words
@@ -482,14 +487,16 @@ cdef class CpuLedger:
                     aligned |= cpus
 
             aligned &= free
-            chosen = distribute(aligned, min(request, aligned.bit_count()), unavailable)
+            chosen = distribute(
+                aligned, min(request, aligned.bit_count()), unavailable, mask.bit_count()
+            )
 
         if (missing := request - chosen.bit_count()) > 0:
             elsewhere = free & ~chosen
             if missing > elsewhere.bit_count():
                 return CpuShortage("too few")
 
-            chosen |= distribute(elsewhere, missing, unavailable | chosen)
+            chosen |= distribute(elsewhere, missing, unavailable | chosen, 0)
 
         if chosen & unavailable or chosen.bit_count() != request:
             raise ValueError(f"expected {request} CPUs that nobody holds, got {chosen}")

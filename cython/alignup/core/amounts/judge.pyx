@@ -12,6 +12,7 @@ from libc.string cimport memcpy, memset
 
 from alignup.core.amounts.cpu_allocation cimport (
     CPUS_CHOSEN,
+    NEVER_IRREGULAR,
     CpuLayout,
     CpuOutcome,
     CpuState,
@@ -165,6 +166,19 @@ cdef void place_scratch(
 
 # The trial
 
+cdef bint is_irregular(const CpuLayout* layout, const PodRequest* pod) noexcept nogil:
+    """Return whether some container may be given CPUs that were not counted as free."""
+    cdef int number
+
+    if layout.irregular_size == NEVER_IRREGULAR:
+        return False
+    for number in range(1, pod.containers + 1):
+        if pod.requests[number].cpus >= layout.irregular_size:
+            return True
+
+    return False
+
+
 cdef void start_trial(Trial* trial, const NodeRow* row, int policy) noexcept nogil:
     """Let a trial look at a node.
 
@@ -187,13 +201,14 @@ cdef void start_trial(Trial* trial, const NodeRow* row, int policy) noexcept nog
     trial.copied_devices = trial.reuses_devices = 0
     trial.holders = trial.counts = 0
 
+    trial.irregular = row.cpu != NULL and is_irregular(row.cpu.layout, pod)
     trial.sums_only = (
         trial.policy == POLICY_NONE
         and not pod.is_reusable
         and (
             row.cpu == NULL
             or not (
-                row.cpu.layout.irregular
+                trial.irregular
                 or row.cpu.layout.distributes
                 or row.cpu.layout.full_pcpus_only
             )
@@ -205,7 +220,7 @@ cdef void start_trial(Trial* trial, const NodeRow* row, int policy) noexcept nog
         and not pod.is_reusable
         and not (
             row.cpu.layout.sockets
-            or row.cpu.layout.irregular
+            or trial.irregular
             or (row.cpu.layout.full_pcpus_only and row.cpu.layout.split_cores)
         )
     )
@@ -280,7 +295,7 @@ cdef bint total_too_small(const Trial* trial) noexcept nogil:
 
         # where groups differ in size, one that is taken as a whole can have more CPUs than were
         # counted as free
-        if trial.cpu.free_in_all < total.cpus and not trial.cpu.layout.irregular:
+        if trial.cpu.free_in_all < total.cpus and not trial.irregular:
             return True
 
     for index in range(total.resources):
@@ -1202,21 +1217,21 @@ cdef Outcome allocate_cpus(
 
     if check_whole_cores(trial.cpu, request.cpus) != CPUS_CHOSEN:
         return SMT_ALIGNMENT_ERROR
-    if not trial.reuses_cpus and trial.cpu.free_in_all < request.cpus and not layout.irregular:
+    if not trial.reuses_cpus and trial.cpu.free_in_all < request.cpus and not trial.irregular:
         return UNEXPECTED_ADMISSION_ERROR
 
     if layout.distributes:
         if (
             not last
             or trial.reuses_cpus
-            or layout.irregular
+            or trial.irregular
             or may_be_misplaced(trial, request, hint)
         ):
             return UNDECIDED
 
         return ADMITTED
 
-    if last and not trial.reuses_cpus and not layout.irregular:
+    if last and not trial.reuses_cpus and not trial.irregular:
         return ADMITTED
     if not words:
         return take_counted_cpus(trial, request, hint)

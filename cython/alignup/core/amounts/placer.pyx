@@ -14,6 +14,8 @@ from libc.string cimport memset
 from alignup.core.amounts.board cimport Distances
 from alignup.core.amounts.cpu_allocation cimport (
     CPUS_CHOSEN,
+    NEVER_IRREGULAR,
+    CpuLayout,
     CpuOutcome,
     CpuState,
     check_whole_cores,
@@ -304,7 +306,7 @@ cdef class Placer:
         if self.cpu is not None:
             if uid in self.cpu.held.entries or (self.cpu.reusable and self.cpu.reusing_pod == uid):
                 return False
-            if self.cpu.ledger.state.layout.distributes or self.cpu.ledger.state.layout.irregular:
+            if not self.counts_cpus(pod, self.cpu.ledger.state.layout):
                 return False
 
         if self.memory is not None:
@@ -312,6 +314,23 @@ cdef class Placer:
                 uid not in self.memory.init_holdings.entries
                 and uid not in self.memory.pod_holdings.entries
             )
+
+        return True
+
+    cdef bint counts_cpus(self, pod, const CpuLayout* layout) except -1:
+        """Return whether every container is given CPUs that are counted as free, by `choose_cpus`.
+
+        Others are given where a socket or core is larger than the average, and a request so large
+        that it may be taken as a whole.
+        """
+        if layout.distributes:
+            return False
+        if layout.irregular_size == NEVER_IRREGULAR:
+            return True
+
+        for container in <tuple?>pod.all_containers:
+            if container.exclusive_cpus >= layout.irregular_size:
+                return False
 
         return True
 

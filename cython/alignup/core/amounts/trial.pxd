@@ -118,6 +118,8 @@ cdef struct Trial:
     MemoryState memory_copy
     DeviceState device_copies[MOST_RESOURCES]
     bint copied_cpu
+    # Some container may be given CPUs that were not counted as free: `CpuLayout.irregular_size`.
+    bint irregular
     # What was taken from one NUMA node, as a count only: which CPUs or devices these are does not
     # matter as long as every further container is content with a NUMA node of its own. See
     # `settle`.

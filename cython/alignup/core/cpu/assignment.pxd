@@ -10,18 +10,43 @@ cdef enum:
 
 
 cdef enum L3Rule:
-    # prefer-align-cpus-by-uncorecache, and what becomes of an odd rest on cores of several CPUs
+    # prefer-align-cpus-by-uncorecache: whether all groups that fit are taken whole before one of
+    # them may give a part, and what becomes of an odd rest on cores of several CPUs
     L3_IGNORED = 0
     L3_ROUNDS_UP = 1        # it stays in one L3 group (kubelets from 1.34 on)
     L3_ROUNDS_DOWN = 2      # it is taken from anywhere
+    L3_WHOLE_FIRST = 3      # it stays in one, once no more fit (kubelets from 1.38 on)
 
 
-cdef int pack(
+cdef enum SpreadRule:
+    # distribute-cpus-across-cores: single CPUs, socket by socket
+    SPREAD_NONE = 0
+    SPREAD_BY_NUMBER = 1    # in ascending order, which on most machines separates siblings
+    SPREAD_IN_TURNS = 2     # one CPU of each core in turn (kubelets from 1.38 on)
+
+
+cdef inline L3Rule l3_rule_of(bint by_l3, bint rounds_down, bint whole_first) noexcept nogil:
+    """Return the rule of an option and of a release."""
+    if not by_l3:
+        return L3_IGNORED
+    if whole_first:
+        return L3_WHOLE_FIRST
+    return L3_ROUNDS_DOWN if rounds_down else L3_ROUNDS_UP
+
+
+cdef inline SpreadRule spread_rule_of(bint spreads, bint in_turns) noexcept nogil:
+    """Return the rule of an option and of a release."""
+    if not spreads:
+        return SPREAD_NONE
+    return SPREAD_IN_TURNS if in_turns else SPREAD_BY_NUMBER
+
+
+cdef void pack(
     const CpuGroups* groups,
     const uint64_t* free,
     int count,
     const uint64_t* allocated,
-    bint spread,
+    SpreadRule spread_rule,
     L3Rule l3_rule,
     uint64_t* chosen,
     uint64_t* scratch,

@@ -41,33 +41,34 @@ cdef enum Kind:
     L3_GROUP
 
 
-cdef int pack(
+cdef void pack(
     const CpuGroups* groups,
     const uint64_t* free,
     int count,
     const uint64_t* allocated,
-    bint spread,
+    SpreadRule spread_rule,
     L3Rule l3_rule,
     uint64_t* chosen,
     uint64_t* scratch,
 ) noexcept nogil:
     """Take `count` of the free CPUs, on as few groups as possible.
 
-    Return how many, 0 if there are too few. On a machine whose sockets, or cores, differ in size
-    the result may include CPUs that are not free: a group larger than the average counts as wholly
-    free, and is taken whole, when as many of its CPUs are free as an average group has. This
-    follows the kubelet, which may thereby give away reserved CPUs or another container's, or count
-    CPUs twice and give too few. Here the result may include reserved CPUs at most.
+    None if there are too few. Where groups count as wholly free by the average size
+    (kubelets before 1.38) the result may include CPUs that are not free: a group larger than the
+    average is taken whole when as many of its CPUs are free as an average group has. This follows
+    the kubelet, which may thereby give away reserved CPUs or another container's, or count CPUs
+    twice and give too few. Here the result may include reserved CPUs at most.
+
+    It has fewer CPUs than `count` where an L3 group of several NUMA nodes is counted twice, see
+    `take_whole_l3_groups`; what is missing can then be asked for once more.
 
     Args:
         groups: the machine.
         free: the CPUs to choose from.
         count: how many.
         allocated: the CPUs that must not be taken whatever happens.
-        spread: single CPUs only, by ascending number within a socket
-            (distribute-cpus-across-cores).
-        l3_rule: whether L3 groups are preferred after sockets and nodes, and how an odd rest is
-            rounded.
+        spread_rule: whether single CPUs are taken where whole cores would be, and which.
+        l3_rule: whether L3 groups are preferred after sockets and nodes, and how.
         chosen: where the set of the CPUs taken is written.
         scratch: room for `PACK_SETS` sets.
     """
@@ -77,7 +78,7 @@ cdef int pack(
 
     memset(chosen, 0, words * sizeof(uint64_t))
     if not 0 < count <= count_in(free, words):
-        return 0
+        return
 
     pick.groups = groups
     pick.allocated = allocated
@@ -98,20 +99,23 @@ cdef int pack(
         order = walk_from_now(&pick, pick.snapshot)
         take_whole(&pick, &order, INNER, groups.smallest_inner)
 
-    if l3_rule != L3_IGNORED and pick.needed > 0:
+    if pick.needed > 0 and l3_rule == L3_WHOLE_FIRST:
+        take_l3_groups_by_kind(&pick)
+    elif pick.needed > 0 and l3_rule != L3_IGNORED:
         take_l3_groups(&pick, l3_rule)
 
-    if spread:
+    if spread_rule == SPREAD_IN_TURNS:
+        take_cpus_in_turns(&pick)
+        return
+    if spread_rule == SPREAD_BY_NUMBER:
         take_cpus_by_number(&pick)
-        return count - pick.needed
+        return
 
     if pick.needed >= groups.smallest_core:
         take_whole_cores(&pick)
 
     if pick.needed > 0:
         take_cpus_by_core(&pick)
-
-    return count - pick.needed
 
 
 # Orders
@@ -309,7 +313,7 @@ cdef void take_whole(Pick* pick, Walk* walk, Kind kind, int smallest) noexcept n
 cdef void take_whole_cores(Pick* pick) noexcept nogil:
     """Take whole cores.
 
-    They all have the same number of free CPUs, so their order is that of their ids.
+    Where they all have the same number of free CPUs, their order is that of their ids.
     """
     cdef const CpuGroups* groups = pick.groups
     cdef const CpuGroup* group
@@ -320,11 +324,25 @@ cdef void take_whole_cores(Pick* pick) noexcept nogil:
         group = next_inner(&walk)
         if group is NULL:
             return
+        if groups.whole_cores_differ:
+            take_whole_parts(pick, parts_of(groups, groups.cores, group, walk.free))
+            continue
 
         for place in range(group.first_part, group.end_part):
             take_if_whole(pick, &groups.cores[groups.members[place]])
             if pick.needed < groups.smallest_core:
                 return
+
+
+cdef void take_whole_parts(Pick* pick, Order cores) noexcept nogil:
+    """Take whole cores of one group, the smallest first."""
+    cdef const CpuGroup* core
+
+    while pick.needed >= pick.groups.smallest_core:
+        core = next_in_order(&cores)
+        if core is NULL:
+            return
+        take_if_whole(pick, core)
 
 
 # Single CPUs
@@ -386,12 +404,110 @@ cdef void take_cpus_by_number(Pick* pick) noexcept nogil:
         take_lowest(pick, socket)
 
 
+cdef void take_cpus_in_turns(Pick* pick) noexcept nogil:
+    """Take single CPUs, socket by socket: one of each core in turn.
+
+    The core with the fewest free ones comes first, whichever NUMA node it is in
+    (`sortAvailableCPUsSpread` in `cpumanager/cpu_assignment.go`).
+    """
+    cdef const CpuGroups* groups = pick.groups
+    cdef const CpuGroup* socket
+    cdef Walk walk = walk_from_now(pick, pick.snapshot)
+
+    while pick.needed > 0:
+        socket = next_outer(&walk) if groups.sockets_outer else next_inner(&walk)
+        if socket is NULL:
+            return
+
+        while pick.needed > 0 and take_one_of_each_core(pick, socket, walk.free):
+            pass
+
+
+cdef bint take_one_of_each_core(
+    Pick* pick, const CpuGroup* socket, const uint64_t* free
+) noexcept nogil:
+    """Take the lowest free CPU of each core of a socket; return whether there was one.
+
+    `free` is what was free before the first turn, by which cores are ordered.
+    """
+    cdef const CpuGroups* groups = pick.groups
+    cdef const CpuGroup* core
+    cdef Order cores
+    cdef bint has_taken = False
+
+    if groups.sockets_outer:
+        cores = order_of(groups.cores, NULL, groups.core_count, free, socket)
+    else:
+        cores = parts_of(groups, groups.cores, socket, free)
+
+    while pick.needed > 0:
+        core = next_in_order(&cores)
+        if core is NULL:
+            break
+        has_taken |= take_lowest_one(pick, core)
+
+    return has_taken
+
+
+cdef bint take_lowest_one(Pick* pick, const CpuGroup* core) noexcept nogil:
+    """Take the lowest free CPU of a core; return whether it has one."""
+    cdef uint64_t cpus
+    cdef int word = core.first_word
+
+    while word < core.end_word:
+        cpus = pick.free[word] & core.cpus[word]
+        if cpus:
+            cpus = lowest_of(cpus, 1)
+            pick.chosen[word] |= cpus
+            pick.free[word] &= ~cpus
+            pick.needed -= 1
+            return True
+        word += core.word_step
+
+    return False
+
+
 # L3 groups
 
-cdef void take_l3_groups(Pick* pick, L3Rule rule) noexcept nogil:
-    """Take whole L3 groups while they fit, and the rest from one group that can hold all of it."""
+cdef void take_l3_groups_by_kind(Pick* pick) noexcept nogil:
+    """Take whole L3 groups while they fit; then the rest from one that can hold all of it.
+
+    Both in the order of what was free before (`takeUncoreCache` in
+    `cpumanager/cpu_assignment.go` of 1.38).
+    """
     cdef const CpuGroup* group
-    cdef Walk walk = walk_from_now(pick, pick.snapshot), within
+    cdef Walk order = walk_from_now(pick, pick.snapshot)
+
+    take_whole(pick, &order, L3_GROUP, 1)
+    if pick.needed < 1:
+        return
+
+    order = walk(pick.groups, pick.snapshot)
+    while True:
+        group = next_l3_group(&order)
+        if group is NULL:
+            return
+        if take_remainder(pick, group, L3_WHOLE_FIRST):
+            return
+
+
+cdef bint take_remainder(Pick* pick, const CpuGroup* group, L3Rule rule) noexcept nogil:
+    """Take all that is still needed from one L3 group; return whether it can give that."""
+    if find_remainder(pick, group, rule) != pick.needed:
+        return False
+
+    take(pick, pick.remainder, 0, pick.groups.words, 1, pick.needed)
+    return True
+
+
+cdef void take_l3_groups(Pick* pick, L3Rule rule) noexcept nogil:
+    """Take whole L3 groups while they fit, and the rest from one group that can hold all of it.
+
+    As kubelets before 1.38 do: each group that comes up may be the one that gives the rest, while
+    whole groups that come after it would still fit.
+    """
+    cdef const CpuGroup* group
+    cdef Walk walk = walk_from_now(pick, pick.snapshot)
     cdef int before
     cdef bint none_left = False    # no whole group is left that fits: looking again would find none
 
@@ -402,16 +518,38 @@ cdef void take_l3_groups(Pick* pick, L3Rule rule) noexcept nogil:
 
         if pick.needed >= pick.groups.cpus_per_l3_group and not none_left:
             before = pick.needed
-            within = walk_from_now(pick, pick.inner_snapshot)
-            take_whole(pick, &within, L3_GROUP, 1)
+            take_whole_l3_groups(pick)
             none_left = pick.needed == before
 
         if pick.needed < 1:
             return
 
-        if find_remainder(pick, group, rule) == pick.needed:
-            take(pick, pick.remainder, 0, pick.groups.words, 1, pick.needed)
+        if take_remainder(pick, group, rule):
             return
+
+
+cdef void take_whole_l3_groups(Pick* pick) noexcept nogil:
+    """Take every L3 group that is wholly free now and not larger than what is needed.
+
+    One that has free CPUs in several NUMA nodes comes with each of them, and kubelets before 1.38
+    count it each time (`freeUncoreCache` in `cpumanager/cpu_assignment.go`): they need so many
+    CPUs fewer then.
+    """
+    cdef const CpuGroup* group
+    cdef Walk order = walk_from_now(pick, pick.inner_snapshot)
+    cdef int first, end, step
+
+    while pick.needed > 0:
+        group = next_l3_group(&order)
+        if group is NULL:
+            return
+        first, end, step = group.first_word, group.end_word, group.word_step
+        if (
+            pick.needed >= group.size
+            and count_common(order.free, group.cpus, first, end, step) == group.size
+            and not overlap(group.cpus, pick.allocated, first, end, step)
+        ):
+            take(pick, group.cpus, first, end, step, group.size)
 
 
 cdef int find_remainder(Pick* pick, const CpuGroup* group, L3Rule rule) noexcept nogil:
@@ -423,7 +561,7 @@ cdef int find_remainder(Pick* pick, const CpuGroup* group, L3Rule rule) noexcept
     """
     cdef const CpuGroups* groups = pick.groups
     cdef const CpuGroup* core
-    cdef int per_core = groups.cpus_per_core, round_up = per_core - 1 if rule == L3_ROUNDS_UP else 0
+    cdef int per_core = groups.cpus_per_core, round_up = 0 if rule == L3_ROUNDS_DOWN else per_core - 1
     cdef int cores = (pick.needed + round_up) / per_core
     cdef int place, word, count, last
 
@@ -443,7 +581,7 @@ cdef int find_remainder(Pick* pick, const CpuGroup* group, L3Rule rule) noexcept
             word += core.word_step
 
     count = count_in(pick.remainder, groups.words)
-    if rule == L3_ROUNDS_UP and pick.needed % 2 and per_core > 1 and count > pick.needed:
+    if rule != L3_ROUNDS_DOWN and pick.needed % 2 and per_core > 1 and count > pick.needed:
         last = groups.words - 1
         while not pick.remainder[last]:
             last -= 1

@@ -49,6 +49,7 @@ cdef struct CpuGroups:
     int smallest_outer          # CPUs: below that, none can be taken whole
     int smallest_inner
     int smallest_core
+    bint whole_cores_differ     # a wholly free core can have more free CPUs than another
     int positions               # NUMA nodes of the machine, those without CPUs too
     const uint64_t* node_cpus       # [positions][words], the CPUs of each NUMA node
     const uint64_t* node_sockets   # [positions][words], all CPUs of the sockets that it has CPUs in

@@ -16,14 +16,14 @@ cimport cython
 from alignup.core.bits cimport lowest, popcount
 from alignup.core.blocks cimport zeroed
 from alignup.core.cpu.assignment cimport (
-    L3_IGNORED,
-    L3_ROUNDS_DOWN,
-    L3_ROUNDS_UP,
     PACK_SETS,
     L3Rule,
+    SpreadRule,
     Walk,
+    l3_rule_of,
     next_node,
     pack,
+    spread_rule_of,
     walk,
 )
 from alignup.core.cpu.groups cimport CpuGroup
@@ -115,6 +115,7 @@ cdef class CpuTopology:
         self.groups.smallest_outer = min([group.size for group in outer])
         self.groups.smallest_inner = min([group.size for group in inner])
         self.groups.smallest_core = min([core.size for core in cores])
+        self.groups.whole_cores_differ = len({core.whole for core in cores}) > 1
 
         self.read_numbers()
         self.read_groups([self.outer, inner, l3_groups, cores])
@@ -232,13 +233,23 @@ cdef class CpuTopology:
         return 0
 
     def pack(
-        self, free, count, held, *, bint spread=False, bint by_l3=False, bint l3_rounds_down=False
+        self,
+        free,
+        count,
+        held,
+        *,
+        bint spread=False,
+        bint in_turns=False,
+        bint by_l3=False,
+        bint l3_rounds_down=False,
+        bint whole_l3_first=False,
+        bint once=False,
     ):
         """Return `count` of the free CPUs, on as few groups as possible.
 
-        It is 0 when there are not so many. CPUs that the machine does not have are never taken. On
-        a machine whose sockets, or cores, differ in size CPUs can be among those returned that are
-        not free; see `alignup.core.cpu.assignment.pack`.
+        It is 0 when there are not so many. CPUs that the machine does not have are never taken.
+        Where groups count as wholly free by the average size, CPUs can be among those returned that
+        are not free; see `alignup.core.cpu.assignment.pack`.
 
         Args:
             free: the CPUs to choose from.
@@ -246,9 +257,13 @@ cdef class CpuTopology:
             held: the CPUs that must not be taken whatever happens.
             spread: single CPUs only, by ascending number within a socket
                 (distribute-cpus-across-cores).
+            in_turns: with `spread`, one CPU of each core in turn (kubelets from 1.38 on).
             by_l3: after sockets and nodes, prefer L3 groups (prefer-align-cpus-by-uncorecache).
             l3_rounds_down: then take an odd rest on cores of several CPUs from anywhere
                 (kubelets before 1.34).
+            whole_l3_first: then take whole groups before any gives a part (from 1.38 on).
+            once: return what kubelets before 1.38 take at a time: fewer CPUs where L3 groups of
+                several NUMA nodes are counted twice.
 
         Raises:
             OverflowError: `free` or `held` is negative.
@@ -256,10 +271,8 @@ cdef class CpuTopology:
         cdef int words = self.groups.words
         cdef uint64_t on_stack[STACK_WORDS]
         cdef uint64_t* sets = on_stack
-        cdef L3Rule l3_rule = L3_IGNORED
-
-        if by_l3:
-            l3_rule = L3_ROUNDS_DOWN if l3_rounds_down else L3_ROUNDS_UP
+        cdef L3Rule l3_rule = l3_rule_of(by_l3, l3_rounds_down, whole_l3_first)
+        cdef SpreadRule spread_rule = spread_rule_of(spread, in_turns)
 
         if not 0 < count <= self.groups.cpu_count:
             return 0
@@ -275,15 +288,29 @@ cdef class CpuTopology:
                 sets,
                 count,
                 sets + words,
-                spread,
+                spread_rule,
                 l3_rule,
                 sets + 2 * words,
                 sets + (DOOR_SETS - PACK_SETS) * words,
             )
-            return cpus_of(self, sets + 2 * words)
+            chosen = cpus_of(self, sets + 2 * words)
         finally:
             if sets != on_stack:
                 PyMem_Free(sets)
+
+        missing = count - chosen.bit_count()
+        if once or not chosen or not missing:
+            return chosen
+        return chosen | self.pack(
+            free & ~chosen,
+            missing,
+            held | chosen,
+            spread=spread,
+            in_turns=in_turns,
+            by_l3=by_l3,
+            l3_rounds_down=l3_rounds_down,
+            whole_l3_first=whole_l3_first,
+        )
 
     def node_order(self, free):
         """Return the records of the NUMA nodes that have free CPUs, fewest free first.

@@ -16,10 +16,12 @@ class CpuCapacity:
         full_pcpus_only: bool = False,
         distributes: bool = False,
         spreads: bool = False,
+        in_turns: bool = False,
         by_l3: bool = False,
         l3_rounds_down: bool = False,
+        whole_l3_first: bool = False,
         sockets: tuple[int, ...] = (),
-        irregular: bool = False,
+        irregular_size: int | None = None,
     ) -> None: ...
     @staticmethod
     def from_counts(capacity: list[int], allocatable: list[int]) -> CpuCapacity: ...
@@ -55,6 +57,6 @@ class CpuLedger:
         request: int,
         reusable: int,
         mask: int | None,
-        distribute: Callable[[int, int, int], int] | None = None,
+        distribute: Callable[[int, int, int, int], int] | None = None,
     ) -> int | CpuShortage: ...
     def check_whole_cores(self, request: int) -> CpuShortage | None: ...

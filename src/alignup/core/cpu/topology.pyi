@@ -47,8 +47,11 @@ class CpuTopology:
         held: int,
         *,
         spread: bool = False,
+        in_turns: bool = False,
         by_l3: bool = False,
         l3_rounds_down: bool = False,
+        whole_l3_first: bool = False,
+        once: bool = False,
     ) -> int: ...
     def node_order(self, free: int) -> tuple[CpuGroup, ...]: ...
     def __deepcopy__(self, _memo: object) -> CpuTopology: ...

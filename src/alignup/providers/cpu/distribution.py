@@ -11,7 +11,8 @@ only the first of them is looked at.
 
 With align-by-socket, kubelets from 1.37 on prefer a set within one socket to any other, and a node
 that cannot give an equal share is no obstacle: the share becomes what it can give, and the
-remainder larger.
+remainder larger. From 1.38 on a set has at least as many nodes as the affinity, where so many can
+share.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ def distribute(
     held_cpus: int,
     options: CpuOptions,
     profile: VersionProfile,
+    hinted_nodes: int = 0,
 ) -> int:
     """Return `count` of the free CPUs, spread over NUMA nodes; 0 when there are not so many.
 
@@ -69,7 +71,9 @@ def distribute(
         options: whether whole cores are taken together, and whether NUMA nodes of one socket are
             preferred.
         profile: whether the release prefers these, and asks no node for more than it has, whatever
-            the plan says.
+            the plan says; whether it takes the affinity's number of nodes for the least; and
+            whether it forgets some of the nodes that it chose.
+        hinted_nodes: how many NUMA nodes the affinity has; 0: there is none.
 
     Raises:
         AllocationError: the nodes chosen cannot give what the plan says, see `_as_remembered`.
@@ -86,8 +90,16 @@ def distribute(
     if options.align_by_socket and profile.distribution_prefers_one_socket:
         sockets = _sockets_of(topology, nodes)
 
-    for size in _set_sizes(topology, nodes, count, group_size):
-        plan = plan_distribution(free_counts, size, count, group_size, sockets)
+    least = hinted_nodes if profile.distribution_spans_affinity else 0
+    for size in _set_sizes(topology, nodes, count, group_size, least):
+        plan = plan_distribution(
+            free_counts,
+            size,
+            count,
+            group_size,
+            sockets,
+            forgets=not profile.distribution_remembers_choice,
+        )
         if plan is None:
             continue
 
@@ -137,12 +149,20 @@ def _sockets_of(topology: CpuTopology, nodes: Sequence[CpuGroup]) -> list[frozen
 
 
 def _set_sizes(
-    topology: CpuTopology, nodes: Sequence[CpuGroup], count: int, group_size: int
+    topology: CpuTopology, nodes: Sequence[CpuGroup], count: int, group_size: int, least: int = 0
 ) -> range:
-    """Return how many NUMA nodes may share the CPUs, in the order in which this is tried."""
+    """Return how many NUMA nodes may share the CPUs, in the order in which this is tried.
+
+    They are `least` or more, unless that is more than can share them
+    (`rangeNUMANodesNeededToSatisfy` in `cpumanager/cpu_assignment.go`).
+    """
     groups = count // group_size
     groups_per_node = ceil(ceil(topology.cpus.bit_count() / group_size) / topology.numa_nodes)
-    return range(ceil(groups / groups_per_node), min(groups, len(nodes)) + 1)
+    fewest, most = ceil(groups / groups_per_node), min(groups, len(nodes))
+    if fewest < least <= most:
+        fewest = least
+
+    return range(fewest, most + 1)
 
 
 def _possible_share(
@@ -164,6 +184,8 @@ def plan_distribution(
     count: int,
     group_size: int,
     sockets: Sequence[frozenset[int]] | None = None,
+    *,
+    forgets: bool = True,
 ) -> Plan | None:
     """Return the best plan that takes `count` CPUs from `size` of the nodes, or None.
 
@@ -173,6 +195,8 @@ def plan_distribution(
         count: how many CPUs, a multiple of `group_size`.
         group_size: how many CPUs are taken together.
         sockets: of each node, where nodes of one socket are preferred; None: sockets do not matter.
+        forgets: whether the plan has the nodes that kubelets before 1.38 remember, in place of
+            those that they chose, see `_as_remembered`.
     """
     even = count // size // group_size * group_size
     able: Sequence[int]
@@ -204,7 +228,10 @@ def plan_distribution(
         if best is not None and is_together == is_best_together:
             beat = best.balance
 
-        plan = _with_remainder(chosen, share, after, count - share * size, group_size, beat=beat)
+        remainder = count - share * size
+        plan = _with_remainder(
+            chosen, share, after, remainder, group_size, beat=beat, forgets=forgets
+        )
         if plan is not None and (beat is None or plan.balance < beat):
             best = plan
             is_best_together = is_together
@@ -212,8 +239,8 @@ def plan_distribution(
             if is_final:
                 break
 
-    if best is None:
-        return None
+    if best is None or not forgets:
+        return best
 
     nodes = _as_remembered(best.nodes, range(len(free_counts)), stopped=is_final)
     return Plan(nodes, best.share, best.remainder_nodes, best.balance)
@@ -227,6 +254,7 @@ def _with_remainder(
     group_size: int,
     *,
     beat: int | None,
+    forgets: bool,
 ) -> Plan | None:
     """Return the plan for these nodes with the best choice of who gives the remainder.
 
@@ -250,7 +278,8 @@ def _with_remainder(
 
         balance = _balance(final)
         if best is None or balance < best.balance:
-            best = Plan(chosen, share, _as_remembered(subset, able, stopped=False), balance)
+            givers = _as_remembered(subset, able, stopped=False) if forgets else subset
+            best = Plan(chosen, share, givers, balance)
             if balance == lower_bound:
                 break
 

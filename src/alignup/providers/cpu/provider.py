@@ -58,8 +58,8 @@ def reserved_cpus(
     Raises:
         ConfigError: the machine has fewer CPUs.
     """
-    topology = cpu_topology(machine)
     profile = profile or VersionProfile()
+    topology = cpu_topology(machine, profile)
     reserved = _take(topology, options, profile, topology.cpus, count, held_cpus=0)
 
     if reserved.bit_count() != count:
@@ -77,18 +77,38 @@ def _take(
     free: int,
     count: int,
     held_cpus: int,
+    hinted_nodes: int = 0,
 ) -> int:
-    """Return `count` of the free CPUs, chosen as the options say; none of those that are held."""
-    if options.distribute_cpus_across_numa:
-        return distribute(topology, free, count, held_cpus, options, profile)
+    """Return `count` of the free CPUs, chosen as the options say; none of those that are held.
 
+    `hinted_nodes` is how many NUMA nodes the affinity has that the CPUs are near to; 0: none.
+    """
+    if options.distribute_cpus_across_numa:
+        return distribute(topology, free, count, held_cpus, options, profile, hinted_nodes)
+    return _pack(topology, options, profile, free, count, held_cpus)
+
+
+def _pack(
+    topology: CpuTopology,
+    options: CpuOptions,
+    profile: VersionProfile,
+    free: int,
+    count: int,
+    held_cpus: int,
+    *,
+    once: bool = False,
+) -> int:
+    """Return `count` of the free CPUs, packed; with `once`, what a kubelet takes at a time."""
     return topology.pack(
         free,
         count,
         held_cpus,
         spread=options.distribute_cpus_across_cores,
+        in_turns=profile.spread_in_turns_over_cores,
         by_l3=options.prefer_align_cpus_by_uncorecache,
         l3_rounds_down=profile.odd_l3_rest_rounds_down,
+        whole_l3_first=profile.whole_l3_groups_first,
+        once=once,
     )
 
 
@@ -119,7 +139,7 @@ class CpuProvider(CpuHolders):
         profile: VersionProfile | None = None,
     ) -> None:
         profile = profile or VersionProfile()
-        capacity = cpu_capacity(cpu_topology(machine), reserved, options, profile)
+        capacity = cpu_capacity(cpu_topology(machine, profile), reserved, options, profile)
 
         self._options = options
         self._profile = profile
@@ -324,7 +344,7 @@ class CpuProvider(CpuHolders):
         if whole := self._restored(pod):
             stale = self._stale(pod, whole)
             if not stale:
-                self._restore_pod(pod, whole)
+                self._restore_pod(pod, whole, affinity)
                 return
 
             if stale == "overlap":  # the CPUs are back in the shared pool
@@ -340,11 +360,11 @@ class CpuProvider(CpuHolders):
             self._check_whole_cores(request)
 
         cpus = self._chosen(request, 0, affinity)
-        self.held[uid] = self._divided(pod, cpus)
+        self.held[uid] = self._divided(pod, cpus, affinity)
         self.whole_pods[uid] = cpus
         self.ledger.give(cpus)
 
-    def _restore_pod(self, pod: Pod, whole: int) -> None:
+    def _restore_pod(self, pod: Pod, whole: int, affinity: TopologyHint) -> None:
         """Complete the allocation of a pod that a restarted kubelet finds in its state.
 
         What containers have stays theirs (`restorePodAllocation` of
@@ -359,7 +379,7 @@ class CpuProvider(CpuHolders):
             return
 
         try:
-            self.held[pod.uid] = self._divided(pod, whole, restored)
+            self.held[pod.uid] = self._divided(pod, whole, affinity, restored)
         except AllocationError:
             self._release_pod(pod.uid)
             raise
@@ -371,19 +391,26 @@ class CpuProvider(CpuHolders):
         del self.whole_pods[pod_uid]
 
     def _divided(
-        self, pod: Pod, cpus: int, restored: Mapping[str, int] = _NOTHING
+        self,
+        pod: Pod,
+        cpus: int,
+        affinity: TopologyHint,
+        restored: Mapping[str, int] = _NOTHING,
     ) -> dict[str, int]:
         """Return the CPUs of each container of a pod that has CPUs as a whole.
 
         Args:
             pod: the pod.
             cpus: what it has.
+            affinity: the pod's.
             restored: by name, the CPUs of its first containers where these have some already.
 
         Raises:
             AllocationError: too few are left for a container after those that have some.
         """
         all_cpus = self.ledger.capacity.topology.cpus
+        mask = affinity.affinity
+        hinted_nodes = 0 if mask is None else int(mask).bit_count()
         pool = cpus
         container_cpus = {}
         for container in pod.all_containers:
@@ -393,7 +420,9 @@ class CpuProvider(CpuHolders):
                 if chosen is None:
                     if container.exclusive_cpus > pool.bit_count():
                         raise self._too_few(container.exclusive_cpus, pool)
-                    chosen = self._choose(pool, container.exclusive_cpus, all_cpus & ~pool)
+                    chosen = self._choose(
+                        pool, container.exclusive_cpus, all_cpus & ~pool, hinted_nodes
+                    )
 
                 container_cpus[container.name] = chosen
                 if not ends:
@@ -433,6 +462,11 @@ class CpuProvider(CpuHolders):
             near = topology.node_sockets if self._options.align_by_socket else topology.node_cpus
             aligned = free & union(cpus for node, cpus in enumerate(near) if node in mask)
 
+        distributes = self._options.distribute_cpus_across_numa
+        take = self._choose
+        if not distributes:
+            take = partial(_pack, topology, self._options, self._profile, once=True)
+
         chosen = 0
         for pool in (aligned, free):
             candidates = pool & ~chosen
@@ -440,18 +474,21 @@ class CpuProvider(CpuHolders):
             if not count:
                 continue
 
-            if self._options.distribute_cpus_across_numa and never_ends(
+            if distributes and never_ends(
                 topology, candidates, count, group_size, in_one_socket=in_one_socket
             ):
                 yield "distribution_never_ends", CPUSet()
                 return
 
-            cpus = self._choose(candidates, count, 0)
+            cpus = take(candidates, count, 0)
             given_twice = cpus & ~candidates
             if given_twice:
                 yield "cpus_given_twice", CPUSet.from_int(given_twice)
 
-            chosen |= cpus & candidates
+            chosen |= cpus
+
+        if chosen.bit_count() < request <= free.bit_count():
+            yield "l3_groups_counted_twice", CPUSet.from_int(chosen)
 
     def _chosen(self, request: int, reusable: int, affinity: TopologyHint) -> int:
         """Return the CPUs that a pod gets.

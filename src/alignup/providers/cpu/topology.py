@@ -18,6 +18,7 @@ from alignup.core.amounts.cpu_ledger import CpuCapacity
 from alignup.core.cpu.cpu_group import CpuGroup
 from alignup.core.cpu.topology import CpuTopology
 from alignup.errors import ConfigError
+from alignup.kubernetes.versions import VersionProfile
 from alignup.machine.bits import bit_set, union
 from alignup.machine.cpuset import CPUSet
 from alignup.records import Record
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from alignup.kubernetes.policy_options import CpuOptions
-    from alignup.kubernetes.versions import VersionProfile
     from alignup.machine.machine import Machine
 
 __all__ = ["CpuGroup", "CpuTopology", "cpu_capacity", "cpu_topology"]
@@ -57,21 +57,28 @@ class _CoresKey(Record):
         return all(node.cores == other_node.cores for node, other_node in nodes)
 
 
-def cpu_topology(machine: Machine) -> CpuTopology:
-    """Return how the CPU manager sees the machine; machines with the same cores share the answer.
+def cpu_topology(machine: Machine, profile: VersionProfile | None = None) -> CpuTopology:
+    """Return how the CPU manager sees the machine.
 
-    NUMA nodes and L3 groups are wholly free when all their CPUs are. Of sockets and cores the
-    kubelet knows only how large they are on average, rounded down: one of another size counts as
-    wholly free when just so many of its CPUs are.
+    Machines with the same cores share the answer. NUMA nodes and L3 groups are wholly free when all
+    their CPUs are. Of sockets and cores kubelets before 1.38 know only how large they are on
+    average, rounded down: one of another size counts as wholly free when just so many of its CPUs
+    are (`isCoreFree` and `isSocketFree` in `cpumanager/cpu_assignment.go`).
+
+    Args:
+        machine: whose CPUs are given out.
+        profile: whether the release takes each socket and core by its own size; None: the newest
+            that is out.
 
     Raises:
         ConfigError: the machine has no CPUs, or fewer than cores, which then share some.
     """
-    return _read_topology(_CoresKey(machine))
+    profile = profile or VersionProfile()
+    return _read_topology(_CoresKey(machine), by_own_size=profile.groups_free_by_own_size)
 
 
 @lru_cache(maxsize=64)
-def _read_topology(key: _CoresKey) -> CpuTopology:
+def _read_topology(key: _CoresKey, *, by_own_size: bool) -> CpuTopology:
     machine = key.machine
     all_cpus = machine.cpus
     if not all_cpus:
@@ -91,15 +98,16 @@ def _read_topology(key: _CoresKey) -> CpuTopology:
     )
     per_core = all_cpus.bit_count() // len(cores)
     per_socket = all_cpus.bit_count() // len(socket_cpus)
+    whole_core, whole_socket = (0, 0) if by_own_size else (per_core, per_socket)
 
-    core_groups = _groups({min(core.cpus): core.bits for core in cores}, whole=per_core)
+    core_groups = _groups({min(core.cpus): core.bits for core in cores}, whole=whole_core)
     l3_groups = _groups(cpus_by_cache(machine), core_groups)
     sockets_outer = len(node_cpus) > len(socket_cpus)
     if sockets_outer:
         inner = _groups(node_cpus, core_groups, l3_groups)
-        outer = _groups(socket_cpus, inner, whole=per_socket)
+        outer = _groups(socket_cpus, inner, whole=whole_socket)
     else:
-        inner = _groups(socket_cpus, core_groups, whole=per_socket)
+        inner = _groups(socket_cpus, core_groups, whole=whole_socket)
         outer = _groups(node_cpus, inner, l3_groups)
 
     return CpuTopology(
@@ -178,26 +186,32 @@ def cpu_capacity(
         full_pcpus_only=options.full_pcpus_only,
         distributes=options.distribute_cpus_across_numa,
         spreads=options.distribute_cpus_across_cores,
+        in_turns=profile.spread_in_turns_over_cores,
         by_l3=options.prefer_align_cpus_by_uncorecache,
         l3_rounds_down=profile.odd_l3_rest_rounds_down,
+        whole_l3_first=profile.whole_l3_groups_first,
         sockets=sockets,
         # the sum is larger where a NUMA node has CPUs of two sockets
-        irregular=_is_irregular(topology, reserved) or sum(sockets) != union(sockets),
+        irregular_size=(
+            _irregular_size(topology, reserved) if sum(sockets) == union(sockets) else 0
+        ),
     )
 
 
-def _is_irregular(topology: CpuTopology, reserved: int) -> bool:
-    """Return whether a group can count as wholly free while some of its CPUs are not.
+def _irregular_size(topology: CpuTopology, reserved: int) -> int | None:
+    """Return the size of the smallest group that can count as free while some CPUs are not.
 
-    Those CPUs are reserved, or belong to another NUMA node than the others.
+    Those CPUs are reserved, or belong to another NUMA node than the others. Requests of fewer CPUs
+    do not take it as a whole. None: there is no such group.
     """
+    smallest = None
     groups: list[CpuGroup] = list(topology.outer)
     while groups:
         group = groups.pop()
-        is_in_one_node = any(group.cpus & ~cpus == 0 for cpus in topology.node_cpus)
-        if group.size > group.whole and (group.cpus & reserved or not is_in_one_node):
-            return True
-
         groups.extend(group.parts)
 
-    return False
+        is_in_one_node = any(group.cpus & ~cpus == 0 for cpus in topology.node_cpus)
+        if group.size > group.whole and (group.cpus & reserved or not is_in_one_node):
+            smallest = group.size if smallest is None else min(smallest, group.size)
+
+    return smallest
