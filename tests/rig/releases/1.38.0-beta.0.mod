@@ -2,6 +2,8 @@ module alignup.invalid/rig
 
 go 1.27.0
 
+toolchain go1.27.3
+
 require (
 	github.com/go-logr/logr v1.4.4
 	google.golang.org/grpc v1.85.0
