@@ -17,6 +17,7 @@ import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from inputs.kernel_trees import NODE
 from rig.control_plane import free_address
 from rig.pretend_machine import lay_out, mounts
 from rig.processes import Processes, RigError
@@ -33,6 +34,10 @@ NODE_NAME = "node-real"
 PODS = "/api/v1/namespaces/default/pods"
 PATIENCE = 180
 """Seconds: at 8 NUMA nodes a kubelet merges three lists of hints for long on a busy machine."""
+
+NEW_MERGES, MANY_NODES = 38, 4
+"""From which minor release on a kubelet says a line for each combination, and with how many NUMA
+nodes these are too many."""
 
 MOUNT = 'while [ "$1" != -- ]; do mount --bind "$1" "$2"; shift 2; done; shift; exec "$@"'
 
@@ -148,7 +153,8 @@ class Kubelet:
         Raises:
             RigError: it ends.
         """
-        options = [f"--config={self.config_file}", f"--hostname-override={self.name}", "-v=4"]
+        options = [f"--config={self.config_file}", f"--hostname-override={self.name}"]
+        options += [f"-v={self.verbosity()}"]
         options += [f"--cert-dir={self.folder / 'pki'}"]
         if self._plane is not None:
             options += [f"--kubeconfig={self._plane.kubeconfig}"]
@@ -162,6 +168,22 @@ class Kubelet:
         )
         if self._plane is not None:
             self.processes.wait_for("kubelet", "its node is ready", self._is_ready)
+
+    def verbosity(self) -> int:
+        """Return at which level the kubelet logs: 4, at which it says all that `alignup` reads.
+
+        From 1.38 on it then says a line for each combination of hints that it merges: at 8 NUMA
+        nodes minutes of them.
+        """
+        nodes = len(list((self.root / NODE).glob("node[0-9]*")))
+        version = subprocess.run(  # noqa: S603  # ours
+            [BIN / "kubelet", "--version"],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.rpartition("v")[2]
+        minor = int(version.split(".")[1])
+        return 2 if minor >= NEW_MERGES and nodes > MANY_NODES else 4
 
     def stop(self) -> None:
         """End the kubelet alone."""
