@@ -50,7 +50,7 @@ def follow(case: dict[str, Any], attempt: int | None) -> None:
     if attempt is None:
         picks, node, recorders = None, Node.from_dict(case), []
     else:
-        picks, node, recorders = following_node(case, attempt)
+        picks, node, recorders, _ = following_node(case, attempt)
 
     cluster = Cluster.from_nodes([node])  # made once: it sees what comes and goes
     answers = replay_steps(node, case["steps"], recorders)

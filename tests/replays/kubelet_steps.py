@@ -104,7 +104,13 @@ def compact_container(case: dict[str, Any], got: dict[str, Any]) -> dict[str, An
 
 
 def check_step(case: dict[str, Any], step: dict[str, Any], expected: dict[str, Any]) -> None:
-    """Compare one step with what the kubelet answered."""
+    """Compare one step with what the kubelet answered; after a restart, to each of its pods."""
+    assert [pod["uid"] for pod in step.get("again", ())] == [
+        pod["uid"] for pod in expected.get("again", ())
+    ]
+    for pod, expected_pod in zip(step.get("again", ()), expected.get("again", ()), strict=True):
+        check_step(case, pod, expected_pod)
+
     assert (step["admitted"], step["reason"]) == (expected["admitted"], expected.get("reason", ""))
     assert step["sharedCpus"] == expected["sharedCpus"]
     assert bool(step["message"]) == bool(expected.get("message"))
@@ -180,10 +186,11 @@ class Following(RecordingProvider):
 
 def following_node(
     case: dict[str, Any], attempt: int
-) -> tuple[Picks, Node, list[tuple[str, RecordingProvider]]]:
+) -> tuple[Picks, Node, list[tuple[str, RecordingProvider]], Callable[[Any], Following]]:
     """Return a node with the kubelet's arbitrary picks of devices.
 
-    With it come who makes the picks, and what records the hints.
+    With it come who makes the picks, what records the hints, and what puts both in the place of a
+    provider.
     """
     picks = Picks(case, attempt)
     if attempt:
@@ -203,7 +210,7 @@ def following_node(
     node = Node.from_dict(
         case, plugins={r: picks.plugin(r) for r in case.get("devices", {})}, wrap=follow
     )
-    return picks, node, recorders
+    return picks, node, recorders, follow
 
 
 def replay_following(case: dict[str, Any], attempt: int) -> Iterator[dict[str, Any]]:
@@ -211,8 +218,8 @@ def replay_following(case: dict[str, Any], attempt: int) -> Iterator[dict[str, A
 
     The picks of devices are the kubelet's arbitrary ones.
     """
-    picks, node, recorders = following_node(case, attempt)
-    answers = replay_steps(node, case["steps"], recorders)
+    picks, node, recorders, follow = following_node(case, attempt)
+    answers = replay_steps(node, case["steps"], recorders, wrap=follow)
     for expected in case["expect"]:
         picks.expected = expected.get("containers", {})
         yield next(answers)

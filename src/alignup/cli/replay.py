@@ -177,7 +177,14 @@ def answer(
 
 def refuses(answer: dict[str, Any]) -> bool:
     """Return whether a pod is refused, or the kubelet would not start."""
-    return "configError" in answer or any(not step["admitted"] for step in answer["steps"])
+    if "configError" in answer:
+        return True
+
+    return any(
+        not decision["admitted"]
+        for step in answer["steps"]
+        for decision in (step, *step.get("again", ()))
+    )
 
 
 def compared_lines(answers: dict[KubeletVersion, dict[str, Any]], place: str = "") -> Iterator[str]:
@@ -208,11 +215,17 @@ def scenario_name(name: str, place: str) -> str:
 
 
 def answer_text(answer: Mapping[str, Any]) -> str:
-    """Return verdict and allocations of one pod, as JSON has them, in a line."""
+    """Return verdict and allocations of one pod, as JSON has them, in a line.
+
+    Of a restart, those of all pods.
+    """
     if "kubelet" in answer:
         return f"the kubelet {answer['kubelet']}"
     if not answer["admitted"]:
-        return f"refused, {answer['reason']}"
+        return f"refused, {answer['reason']}" if answer["reason"] else answer["message"]
+    if "again" in answer:
+        texts = [f"{pod['uid']} {answer_text(pod)}" for pod in answer["again"]]
+        return " | ".join(["restarted", *texts])
 
     allocations = "; ".join(
         container_text(name, container, whole=True)
@@ -319,19 +332,31 @@ def lines_of(
         return
 
     for number, (step, step_answer) in enumerate(zip(steps, answer["steps"], strict=True)):
-        if not step_answer["admitted"]:
-            yield f"  {number}: refused, {step_answer['reason']}: {step_answer['message']}"
-            continue
-
-        allocations = "; ".join(
-            container_text(name, container) for name, container in step_answer["containers"].items()
-        )
-        if allocations:
-            yield f"  {number}: admitted, {allocations}"
+        decision = decision_text(step_answer)
+        if decision:
+            yield f"  {number}: {decision}"
         elif "start" in step:
             yield f"  {number}: {one_line(step['container'])} started"
+        elif "restart" in step:
+            yield f"  {number}: the kubelet restarted"
         else:
             yield f"  {number}: removed"
+
+        for pod in step_answer.get("again", ()):
+            yield terminal.safe(f"     {pod['uid']}: {decision_text(pod) or 'admitted'}")
+
+
+def decision_text(answer: Mapping[str, Any]) -> str:
+    """Return in a line why a pod is refused, or what its containers got; empty: nothing."""
+    if not answer["admitted"]:
+        if not answer["reason"]:
+            return str(answer["message"])
+        return f"refused, {answer['reason']}: {answer['message']}"
+
+    allocations = "; ".join(
+        container_text(name, container) for name, container in answer["containers"].items()
+    )
+    return f"admitted, {allocations}" if allocations else ""
 
 
 def make_reports(

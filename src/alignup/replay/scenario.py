@@ -1,28 +1,34 @@
 """Replays scenarios: one node, and pods that come and go on it.
 
 A scenario is the JSON of `Node.from_dict` with `name` and `steps`, each `{"admit": Pod}`,
-`{"start": uid, "container": name}` or `{"remove": uid}`. The answers are plain data;
-`alignup.cli.replay` prints them. `docs/scenarios.md` lists all keys.
+`{"start": uid, "container": name}`, `{"resize": uid, ...}`, `{"remove": uid}` or
+`{"restart": true}`. The answers are plain data; `alignup.cli.replay` prints them.
+`docs/scenarios.md` lists all keys.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import AlignupError, AllocationError, ConfigError, InputError
 from alignup.kubernetes.manifest import read_pod
+from alignup.kubernetes.versions import KubeletVersion, parse_version
 from alignup.node import Node
-from alignup.records import Record
+from alignup.node.holdings import HintScores, amounts_of, scores_of
+from alignup.node.restart import readmitted, successor
+from alignup.records import Record, replace
 from alignup.topology_manager.admission import Admission, affinity_dict
 from alignup.topology_manager.hints import HintList
 from alignup.topology_manager.provider import HintProvider, RecordingProvider, ResourceHints
 from alignup.topology_manager.scope import KUBELET, Refusal
 
 if TYPE_CHECKING:
-    from alignup.kubernetes.pod import Pod
-    from alignup.kubernetes.versions import KubeletVersion
+    from collections.abc import Callable
+
+    from alignup.kubernetes.pod import Container, Pod
 
 __all__ = ["RecordingProvider", "replay", "replay_steps"]
 
@@ -32,7 +38,8 @@ __all__ = ["RecordingProvider", "replay", "replay_steps"]
 _PREEMPTED: Final = "Preempting"
 _NOT_THERE: Final = "the pod is not on the node: its kubelet refused or preempted it before"
 # The keys of a scenario's steps, of which each has one.
-STEPS: Final = ("admit", "start", "resize", "remove")
+STEPS: Final = ("admit", "start", "resize", "remove", "restart")
+_RESTART_KEYS: Final = ("restart", "kubeletVersion")
 
 # Longer lists are shown as a sample with the total count; they exist only on machines of over 12
 # NUMA nodes.
@@ -66,11 +73,24 @@ class Resize(Record):
     pod: Mapping[str, Any] | None
 
 
-Step = Admit | Start | Resize | Remove
+class Restart(Record):
+    """The kubelet stops and starts on the state that it has written, and admits its pods again.
+
+    Attributes:
+        version: the release that starts; None: the same one.
+    """
+
+    version: KubeletVersion | None = None
+
+
+PodStep = Admit | Start | Resize | Remove
+Step = PodStep | Restart
 # By container (None: the pod as a whole) and name of the provider.
 Hints = dict[str | None, dict[str, ResourceHints]]
+# By container (None: the pod as a whole), in a release whose hints have scores.
+Scores = Mapping[str | None, HintScores]
 # What remembers the hints of each provider, with the provider's name.
-Recorders = Sequence[tuple[str, RecordingProvider]]
+Recorders = list[tuple[str, RecordingProvider]]
 
 
 def steps_of(scenario: Mapping[str, Any]) -> Sequence[Any]:
@@ -121,12 +141,14 @@ def read_step(step: Any) -> Step:
     if not isinstance(step, Mapping) or sum(name in step for name in STEPS) != 1:
         expected = (
             'either {"admit": Pod}, {"start": uid, "container": name}, '
-            '{"resize": uid, "containers": {...}} or {"remove": uid}'
+            '{"resize": uid, "containers": {...}}, {"remove": uid} or {"restart": true}'
         )
         raise InputError.at("the step", expected, step)
 
     if "admit" in step:
         return Admit(read_pod(step["admit"]))
+    if "restart" in step:
+        return _read_restart(step)
 
     name = next(key for key in STEPS if key in step)
     uid = step[name]
@@ -152,8 +174,26 @@ def read_step(step: Any) -> Step:
     return Start(uid, container)
 
 
-def apply_step(node: Node, step: Step, refused: dict[str, str]) -> Admission | None:
-    """Let a step happen on a node.
+def _read_restart(step: Mapping[str, Any]) -> Restart:
+    """Return a restart of the kubelet.
+
+    Raises:
+        InputError: it is malformed.
+    """
+    if step["restart"] is not True:
+        raise InputError.at("restart", "true", step["restart"])
+
+    unknown_keys = [key for key in step if key not in _RESTART_KEYS]
+    if unknown_keys:
+        expected = f"no keys but {' and '.join(_RESTART_KEYS)}"
+        raise InputError.at("a restart", expected, unknown_keys)
+
+    version = step.get("kubeletVersion")
+    return Restart(None if version is None else parse_version(version))
+
+
+def apply_step(node: Node, step: PodStep, refused: dict[str, str]) -> Admission | None:
+    """Let a step happen on a node, if it is no restart of the kubelet.
 
     To start, resize or remove a pod that was refused or preempted is no error and changes nothing;
     to start or resize it is answered with the reason for which it is not there.
@@ -251,49 +291,203 @@ def replay(
         raise InputError.at("the scenario", "an object with a machine and steps", scenario)
 
     name = scenario.get("name", "")
-    recorders: list[tuple[str, RecordingProvider]] = []
-
-    def record(provider: HintProvider) -> HintProvider:
-        recorder = RecordingProvider(provider)
-        recorders.append((recorder.name, recorder))
-        return recorder
-
+    recorders: Recorders = []
+    wrap = partial(_recorded, recorders) if with_hints else None
     try:
-        node = Node.from_dict(
-            scenario, wrap=record if with_hints else None, kubelet_version=kubelet_version
-        )
+        node = Node.from_dict(scenario, wrap=wrap, kubelet_version=kubelet_version)
     except ConfigError as error:
         return {"name": name, "configError": str(error)}
 
     return {
         "name": name,
-        "steps": list(replay_steps(node, steps_of(scenario), recorders, with_faults=with_faults)),
+        "steps": list(
+            replay_steps(node, steps_of(scenario), recorders, with_faults=with_faults, wrap=wrap)
+        ),
     }
 
 
+class _ScoreRecorder(RecordingProvider):
+    """Remembers with the hints how full the node was, of which a kubelet 1.38 makes their scores.
+
+    Attributes:
+        node: whose providers are asked; None: hints of its release have no scores.
+        scores: by container; None: the pod as a whole.
+    """
+
+    __slots__ = ("node", "scores")
+
+    def __init__(self, provider: HintProvider) -> None:
+        super().__init__(provider)
+        self.node: Node | None = None
+        self.scores: dict[str | None, HintScores] = {}
+
+    def forget(self) -> None:
+        """Discard the hints and scores of the current pod."""
+        super().forget()
+        self.scores = {}
+
+    def topology_hints(self, pod: Pod, container: Container) -> ResourceHints:
+        """Ask the provider and remember the answer, and how full the node is."""
+        self._note_scores(container.name)
+        return super().topology_hints(pod, container)
+
+    def pod_topology_hints(self, pod: Pod) -> ResourceHints:
+        """Ask the provider and remember the answer, and how full the node is."""
+        self._note_scores(None)
+        return super().pod_topology_hints(pod)
+
+    def _note_scores(self, container: str | None) -> None:
+        if self.node is not None:
+            ids = self.node.machine.numa_node_ids
+            self.scores[container] = scores_of(amounts_of(self.node), ids)
+
+
+def _prepare(node: Node, recorders: Recorders) -> None:
+    """Forget the hints of the last pod, and let the next ones be those of a node."""
+    has_scores = node.config.profile.hints_carry_scores
+    for _, recorder in recorders:
+        recorder.forget()
+        if isinstance(recorder, _ScoreRecorder):
+            recorder.node = node if has_scores else None
+
+
+def _recorded(recorders: Recorders, provider: HintProvider) -> RecordingProvider:
+    """Return what remembers a provider's hints, after it is added to the others."""
+    recorder = _ScoreRecorder(provider)
+    recorders.append((recorder.name, recorder))
+    return recorder
+
+
 def replay_steps(
-    node: Node, steps: Sequence[Any], recorders: Recorders, *, with_faults: bool = False
+    node: Node,
+    steps: Sequence[Any],
+    recorders: Recorders,
+    *,
+    with_faults: bool = False,
+    wrap: Callable[[HintProvider], HintProvider] | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Yield the answer to each step."""
-    refused: dict[str, str] = {}
+    """Yield the answer to each step.
+
+    Args:
+        node: the node; a restart of its kubelet puts another one in its place.
+        steps: what happens on it.
+        recorders: remember the hints of the node's providers; after a restart, those of the new
+            node's.
+        with_faults: as in `replay`.
+        wrap: called with each built-in provider of a new node; returns the provider to use in its
+            place, and appends it to `recorders`; None: `recorders` are made as they are there.
+    """
+    if wrap is None and recorders:
+        wrap = partial(_recorded, recorders)
+
+    course = _Course(node, recorders, wrap, with_faults=with_faults)
     for index, step in enumerate(steps):
-        for _, recorder in recorders:
-            recorder.forget()
-
         with errors_of_step(index):
-            decoded_step = read_step(step)
-            pod = decoded_step.pod if isinstance(decoded_step, Admit) else None
-            faults = {}
-            if with_faults and pod is not None:
-                faults = fault_dict(node, pod)
+            answer = course.answer(read_step(step))
 
-            admission = apply_step(node, decoded_step, refused)
-            if admission is None:
-                admission = Admission(True)
+        yield answer
 
-            answer = admission_dict(node, pod, admission, recorders)
 
-        yield answer | faults
+class _Course:
+    """What has become of a node in the steps so far.
+
+    Attributes:
+        node: the node, as its kubelet is now.
+        recorders: of its providers.
+        wrap: makes them for the node that a restart puts in its place.
+        with_faults: say where the kubelet would not answer, panic, or give CPUs twice.
+        refused: as for `apply_step`.
+        stopped: why the kubelet does not run; empty: it runs.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        recorders: Recorders,
+        wrap: Callable[[HintProvider], HintProvider] | None,
+        *,
+        with_faults: bool,
+    ) -> None:
+        self.node = node
+        self.recorders = recorders
+        self.wrap = wrap
+        self.with_faults = with_faults
+        self.refused: dict[str, str] = {}
+        self.stopped = ""
+
+    def answer(self, step: Step) -> dict[str, Any]:
+        """Let a step happen, and return the answer to it in JSON's types."""
+        _prepare(self.node, self.recorders)
+        if isinstance(step, Restart):
+            return self._restart(step)
+        if self.stopped:
+            return admission_dict(self.node, None, not_running(self.stopped))
+
+        pod = step.pod if isinstance(step, Admit) else None
+        faults = {}
+        if self.with_faults and pod is not None:
+            faults = fault_dict(self.node, pod)
+
+        admission = apply_step(self.node, step, self.refused)
+        if admission is None:
+            admission = Admission(True)
+
+        return admission_dict(self.node, pod, admission, self.recorders) | faults
+
+    def _restart(self, restart: Restart) -> dict[str, Any]:
+        """Restart the kubelet, and return its answer with those to the pods that it admits again.
+
+        If it does not start, the node stays as it is.
+        """
+        earlier_recorders = self.recorders.copy()
+        self.recorders.clear()
+        try:
+            self.node = next_node(self.node, restart, self.wrap)
+        except ConfigError as error:
+            self.recorders += earlier_recorders
+            self.stopped = str(error)
+            answer = admission_dict(self.node, None, not_running(self.stopped))
+            return {**answer, "again": []}
+
+        self.stopped = ""
+        again = list(self._again())
+        return {**admission_dict(self.node, None, Admission(True)), "again": again}
+
+    def _again(self) -> Iterator[dict[str, Any]]:
+        """Yield the answers to the pods that a restarted kubelet admits again."""
+        node = self.node
+        _prepare(node, self.recorders)
+        for readmission in readmitted(node, node.pods):
+            pod = readmission.pod
+            if readmission.refusal is not None:
+                self.refused[pod.uid] = readmission.refusal.reason
+
+            admission = node.admission(pod, readmission.refusal)
+            yield {"uid": pod.uid, **admission_dict(node, pod, admission, self.recorders)}
+            _prepare(node, self.recorders)
+
+
+def next_node(
+    node: Node, restart: Restart, wrap: Callable[[HintProvider], HintProvider] | None = None
+) -> Node:
+    """Return the node whose kubelet has started in the place of this one's.
+
+    Its pods are not admitted again yet; this node stays as it is.
+
+    Raises:
+        ConfigError: the kubelet does not start; the message is its own.
+    """
+    config = node.config
+    if restart.version is not None:
+        config = replace(config, version=restart.version)
+
+    return successor(node, config, wrap=wrap)
+
+
+def not_running(cause: str) -> Admission:
+    """Return the answer of a kubelet that did not start."""
+    message = f"the kubelet does not start: {cause}"
+    return Admission(False, refusal=Refusal("", message, provider=KUBELET))
 
 
 def fault_dict(node: Node, pod: Pod) -> dict[str, str]:
@@ -305,7 +499,10 @@ def fault_dict(node: Node, pod: Pod) -> dict[str, str]:
 
 
 def admission_dict(
-    node: Node, pod: Pod | None, admission: Admission, recorders: Recorders = ()
+    node: Node,
+    pod: Pod | None,
+    admission: Admission,
+    recorders: Sequence[tuple[str, RecordingProvider]] = (),
 ) -> dict[str, Any]:
     """Return an admission in JSON's types: of a pod, or None for what came of another step."""
     cpus = node.shared_cpus  # None without a static CPU policy
@@ -332,15 +529,26 @@ def admission_dict(
     if node.scope_name == "pod":
         hints[None] = {name: recorder.by_pod for name, recorder in recorders}
 
-    return with_hints_of(answer, hints, node.machine.numa_node_ids)
+    scores: dict[str | None, HintScores] = {}
+    for _, recorder in recorders:
+        if isinstance(recorder, _ScoreRecorder):
+            scores |= recorder.scores
+
+    return with_hints_of(answer, hints, scores, node.machine.numa_node_ids)
 
 
-def with_hints_of(answer: dict[str, Any], hints: Hints, ids: Sequence[int]) -> dict[str, Any]:
+def with_hints_of(
+    answer: dict[str, Any], hints: Hints, scores: Scores, ids: Sequence[int]
+) -> dict[str, Any]:
     """Return an answer in JSON's types, to which what was offered is added."""
     for name, offered in hints.items():
-        by_provider = {
-            provider: hints_dict(resources, ids) for provider, resources in offered.items()
-        }
+        by_provider = {}
+        for provider, resources in offered.items():
+            score_of = None
+            if name in scores:
+                score_of = partial(scores[name], provider)
+            by_provider[provider] = hints_dict(resources, ids, score_of)
+
         if name is None:
             answer["podHints"] = by_provider
         else:
@@ -349,8 +557,18 @@ def with_hints_of(answer: dict[str, Any], hints: Hints, ids: Sequence[int]) -> d
     return answer
 
 
-def hints_dict(resources: ResourceHints, ids: Sequence[int]) -> dict[str, Any] | None:
-    """Return a provider's hints by resource; of a long list a sample, and then the total count."""
+def hints_dict(
+    resources: ResourceHints,
+    ids: Sequence[int],
+    score_of: Callable[[str, int], int] | None = None,
+) -> dict[str, Any] | None:
+    """Return a provider's hints by resource; of a long list a sample, and then the total count.
+
+    Args:
+        resources: the hints.
+        ids: of the NUMA nodes, by position.
+        score_of: returns the score of a hint for a resource by its mask; None: it has none.
+    """
     if resources is None:
         return None
 
@@ -361,7 +579,14 @@ def hints_dict(resources: ResourceHints, ids: Sequence[int]) -> dict[str, Any] |
             continue
 
         packed = hints if isinstance(hints, HintList) else HintList(hints)
-        shown[resource] = [affinity_dict(hint, ids) for hint in packed.sample(MOST_SHOWN_HINTS)]
+        shown[resource] = []
+        for hint in packed.sample(MOST_SHOWN_HINTS):
+            fields = affinity_dict(hint, ids)
+            if fields is not None and score_of is not None:
+                mask = hint.affinity
+                fields["score"] = 0 if mask is None else score_of(resource, int(mask))
+            shown[resource].append(fields)
+
         total = packed.total()
         if total is None or total > MOST_SHOWN_HINTS:
             shown[resource].append({"sampled": MOST_SHOWN_HINTS, "total": total})

@@ -16,8 +16,17 @@ from alignup.machine.bits import bit_set
 from alignup.machine.load import machine_with_devices_from_dict
 from alignup.node import Node
 from alignup.node.holdings import holdings_of
-from alignup.records import Record, field, json_fields
-from alignup.replay.scenario import Admit, Step, apply_step, errors_of_step
+from alignup.node.restart import admit_again
+from alignup.records import Record, field, json_fields, replace
+from alignup.replay.scenario import (
+    Admit,
+    PodStep,
+    Restart,
+    Step,
+    apply_step,
+    errors_of_step,
+    next_node,
+)
 from alignup.text.counting import number_in
 from alignup.topology_manager.refusal_message import blamed
 
@@ -297,7 +306,18 @@ def summarized(
     refused: dict[str, str] = {}
     for index, step in enumerate(steps, 1):
         with errors_of_step(index - 1):
-            tally.note(step, apply_step(node, step, refused))
+            if isinstance(step, Restart):
+                try:
+                    node = next_node(node, step)
+                except ConfigError as error:
+                    tick(len(steps) - (index - 1) // _TICK * _TICK)
+                    return replace(tally.report(name), config_error=str(error))
+
+                refusals = admit_again(node, node.pods).refused
+                refused.update({uid: refusal.reason for uid, refusal in refusals.items()})
+                tally.restarted(node)
+            else:
+                tally.note(step, apply_step(node, step, refused))
         if index % _TICK == 0:
             tick(_TICK)
 
@@ -377,8 +397,13 @@ class _Tally:
 
         return sums
 
-    def note(self, step: Step, admission: Admission | None) -> None:
-        """Count a step, and the verdict on the pod that came."""
+    def restarted(self, node: Node) -> None:
+        """Count a restart of the kubelet, after which there is another node."""
+        self._node = node
+        self.note(None, None)
+
+    def note(self, step: PodStep | None, admission: Admission | None) -> None:
+        """Count a step, and the verdict on the pod that came; None: of a restart."""
         counts = self._counts
         counts.steps += 1
         if isinstance(step, Admit) and admission is not None:
