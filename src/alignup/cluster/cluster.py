@@ -623,7 +623,7 @@ class Cluster:
             if (
                 job.policy >= 0
                 or pod.readings is not None
-                or pod.has_shared_pool
+                or _is_beyond_amounts(pod)
                 or not into.exact[where].all()
             ):
                 indices = np.arange(start, stop) if nodes is None else nodes[start:stop]
@@ -659,8 +659,7 @@ class Cluster:
                 nodes = np.array(where, np.int64)
                 self._run(self._job(read), strategy, _flat_views(into), 0, len(where), nodes)
 
-            if read.has_shared_pool:
-                # rows of amounts know nothing of what containers of one pod share
+            if _is_beyond_amounts(read):
                 shared += (index for index in where if index < len(self._members))
 
         indices = indices[indices < len(self._members)]
@@ -713,7 +712,7 @@ class Cluster:
         Few pods are read in several ways: those with resources of their own, or with a status.
         """
         if pod.readings is None or not self.names:
-            yield pod, indices.tolist() if pod.has_shared_pool else []
+            yield pod, indices.tolist() if _is_beyond_amounts(pod) else []
             return
 
         groups: dict[PodReading, list[int]] = {}
@@ -793,6 +792,15 @@ class Cluster:
             self._ask(job, parsed, strategy, answer, np.arange(len(self)))
 
         return answer
+
+
+def _is_beyond_amounts(pod: Pod) -> bool:
+    """Return whether rows of amounts cannot tell what a pod gets.
+
+    They know nothing of what containers of one pod share, nor of devices of a claim that stand for
+    a plugin's.
+    """
+    return pod.has_shared_pool or bool(pod.constraints.claimed_devices)
 
 
 def _check_strategy(strategy: str) -> None:

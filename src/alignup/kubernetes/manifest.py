@@ -142,6 +142,12 @@ def read_pod(
     if wire.status is not None and wire.status.node_allocatable_resource_claim_statuses:
         claimed, claimed_with = _claimed(wire.status, before)
         constraints = replace(constraints, claimed=claimed, claimed_with=claimed_with)
+    if wire.status is not None and wire.status.extended_resource_claim_status is not None:
+        mappings = wire.status.extended_resource_claim_status.request_mappings or ()
+        claimed_devices = frozenset(
+            (mapping.container_name or "", mapping.resource_name or "") for mapping in mappings
+        )
+        constraints = replace(constraints, claimed_devices=claimed_devices)
 
     return PodSource(
         identity, raw_init, raw_containers, raw_pod, allocated, constraints, stored_qos

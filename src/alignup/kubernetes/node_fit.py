@@ -224,7 +224,7 @@ def _insufficient(
 
     With what is lacking, and the scheduler's message.
     """
-    requests = {**requests_of(pod), "pods": 1}
+    requests = {**requests_of(_without_claimed(pod)), "pods": 1}
     used: dict[str, int] = {}
     if len(requests) > 1:
         for admitted in others:
@@ -247,6 +247,30 @@ def _insufficient(
         if lacking > 0:
             amounts = f"requested: {request}, used: {in_use}, capacity: {capacity}"
             yield name, lacking, f"Node didn't have enough resource: {name}, {amounts}"
+
+
+def _without_claimed(pod: Pod) -> Pod:
+    """Return a pod without the extended resources for which devices of a claim stand.
+
+    Source: `removeMissingExtendedResources`.
+    """
+    claimed = pod.constraints.claimed_devices
+    if not claimed:
+        return pod
+
+    def without(container: Container) -> Container:
+        requests = {
+            name: amount
+            for name, amount in container.requests.items()
+            if (container.name, name) not in claimed
+        }
+        return replace(container, requests=requests)
+
+    return replace(
+        pod,
+        init_containers=tuple(map(without, pod.init_containers)),
+        containers=tuple(map(without, pod.containers)),
+    )
 
 
 def _failed_predicates(

@@ -155,6 +155,8 @@ class NodeConstraints(Record):
         claimed: what the devices of its claims count as (KEP-5517), in the same units.
         claimed_with: what they count as by container that uses them, beside `claimed`; kubelets
             before 1.38 count it for the pod as a whole.
+        claimed_devices: (container, extended resource) for which devices of a claim stand
+            (KEP-5004), by the pod's status: no device plugin gives any.
     """
 
     node_name: str = ""
@@ -171,6 +173,7 @@ class NodeConstraints(Record):
     claims: tuple[PodClaim, ...] = ()
     claimed: Mapping[str, int] = field(default_factory=dict, hash=False)
     claimed_with: Mapping[str, Mapping[str, int]] = field(default_factory=dict, hash=False)
+    claimed_devices: frozenset[tuple[str, str]] = frozenset()
 
     def summed(self) -> NodeConstraints:
         """Return these with what claims count as by container counted for the pod as a whole."""
@@ -377,12 +380,15 @@ def _read_pod(source: PodSource, reading: PodReading) -> Pod:
         constraints = replace(constraints, claimed={}, claimed_with={})
     elif constraints.claimed_with and not reading.claims_count_with_containers:
         constraints = constraints.summed()
+    if constraints.claimed_devices and not reading.claimed_devices_left_out:
+        constraints = replace(constraints, claimed_devices=frozenset())
 
     can_differ = (
         source.raw_pod
         or source.allocated
         or source.stored_qos
         or counts_claims
+        or source.constraints.claimed_devices
         or (init_containers and _init_only_memory(init_containers, containers))
     )
     return Pod(

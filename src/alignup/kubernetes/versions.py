@@ -271,6 +271,8 @@ class PodReading(Record):
     """The way a kubelet reads the requests of a pod.
 
     Attributes:
+        claimed_devices_left_out: no device plugin gives a container the extended resources that the
+            devices of a claim stand for.
         init_only_memory_counts: the pod as a whole requests the types of memory, too, for which
             only its init containers ask.
     """
@@ -282,6 +284,7 @@ class PodReading(Record):
     claims_count: bool = False
     claims_count_with_containers: bool = False
     init_only_memory_counts: bool = False
+    claimed_devices_left_out: bool = True
 
 
 class VersionProfile(Record):
@@ -358,5 +361,6 @@ def profile_of(version: KubeletVersion, gates: Mapping[str, bool]) -> VersionPro
         claims_count=holds("claims_count_as_node_resources", "DRANodeAllocatableResources"),
         claims_count_with_containers="claims_count_with_containers" in rules,
         init_only_memory_counts="init_only_memory_counts" in rules,
+        claimed_devices_left_out=holds("claimed_devices_left_out", "DRAExtendedResource"),
     )
     return VersionProfile(pods=reading, **{name: name in rules for name in _OWN_RULES})

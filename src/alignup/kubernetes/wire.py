@@ -161,6 +161,19 @@ class ContainerStatusWire(msgspec.Struct, rename="camel", gc=False):
     allocated_resources: dict[str, Any] | None = None
 
 
+class ClaimedResourceWire(msgspec.Struct, rename="camel", gc=False):
+    """An extended resource of a container that the devices of a claim stand for, on the wire."""
+
+    container_name: str | None = None
+    resource_name: str | None = None
+
+
+class ExtendedResourceClaimWire(msgspec.Struct, rename="camel", gc=False):
+    """The claim that stands for extended resources of a pod, by its status on the wire."""
+
+    request_mappings: list[ClaimedResourceWire] | None = None
+
+
 class PodStatusWire(msgspec.Struct, rename="camel", gc=False):
     """A pod's status on the wire."""
 
@@ -168,6 +181,7 @@ class PodStatusWire(msgspec.Struct, rename="camel", gc=False):
     init_container_statuses: list[ContainerStatusWire] | None = None
     resource_claim_statuses: list[ClaimWire] | None = None
     node_allocatable_resource_claim_statuses: list[ClaimAmountsWire] | None = None
+    extended_resource_claim_status: ExtendedResourceClaimWire | None = None
 
 
 class MetadataWire(msgspec.Struct, rename="camel", gc=False):

@@ -27,7 +27,11 @@ from alignup.kubernetes.versions import (
     read_table,
     release_of,
 )
+from alignup.records import replace
 
+AS_1_34 = PodReading(
+    PodLevel.SHARES, StatusRequests.WITH_SIDECARS, False, False, claimed_devices_left_out=False
+)
 PAGE = (Path(__file__).parents[3] / "docs" / "versions.md").read_text(encoding="utf-8")
 
 
@@ -142,7 +146,7 @@ def test_each_release_has_its_profile(minor, over_all, checked, down, pod_level,
         device_hints_over_all_nodes=over_all,
         memory_groups_checked=checked,
         odd_l3_rest_rounds_down=down,
-        pods=PodReading(pod_level, status, newer, newer),
+        pods=PodReading(pod_level, status, newer, newer, claimed_devices_left_out=minor > 35),
         distribution_prefers_one_socket=newer,
         memory_only_where_requested=newer,
         state_before_smt_check=newer,
@@ -155,22 +159,28 @@ def test_each_release_has_its_profile(minor, over_all, checked, down, pod_level,
         (
             33,
             {"PodLevelResources": True},
-            PodReading(PodLevel.SETS_QOS, StatusRequests.WITH_SIDECARS, False, False),
+            replace(AS_1_34, pod_level=PodLevel.SETS_QOS),
         ),
         (
             34,
             {"PodLevelResources": False},
-            PodReading(PodLevel.IGNORED, StatusRequests.WITH_SIDECARS, False, False),
+            replace(AS_1_34, pod_level=PodLevel.IGNORED),
         ),
         (
             31,
             {"InPlacePodVerticalScaling": True},
-            PodReading(PodLevel.IGNORED, StatusRequests.CONTAINERS, False, False),
+            replace(AS_1_34, pod_level=PodLevel.IGNORED, from_status=StatusRequests.CONTAINERS),
         ),
         (
             34,
             {"InPlacePodVerticalScaling": False},
-            PodReading(PodLevel.SHARES, StatusRequests.NOBODY, False, False),
+            replace(AS_1_34, from_status=StatusRequests.NOBODY),
+        ),
+        (35, {"DRAExtendedResource": False}, replace(AS_1_34, from_status=StatusRequests.NOBODY)),
+        (
+            35,
+            {"DRAExtendedResource": True},
+            replace(AS_1_34, from_status=StatusRequests.NOBODY, claimed_devices_left_out=True),
         ),
         (
             36,

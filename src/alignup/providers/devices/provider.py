@@ -72,6 +72,8 @@ class DeviceProvider(DeviceHolders):
         self._preferences = {
             resource: preference_of(plugin) for resource, plugin in plugins.items()
         }
+        # By pod uid, its init containers with devices that have ended.
+        self._ended: SharedDict[str, frozenset[str]] = SharedDict()
         for resource, devices in inventory.items():
             self.update(resource, devices)
 
@@ -82,6 +84,8 @@ class DeviceProvider(DeviceHolders):
         duplicate._preferences = self._preferences
         duplicate._pairing = self._pairing
         duplicate._over_all_nodes = self._over_all_nodes
+        duplicate._ended = self._ended.copy()
+        duplicate.readmits_pods = self.readmits_pods
         duplicate.hold_as(self)
         return duplicate
 
@@ -186,9 +190,11 @@ class DeviceProvider(DeviceHolders):
 
         Raises:
             AllocationError: There are too few of some resource; nothing was given to this
-                container.
+                container. Or the kubelet has restarted, and this is an init container with devices
+                that has ended.
         """
         if self.readmits_pods:
+            self._check_runs(pod, container)
             return
 
         entry = self.pods.get(pod.uid, _NOTHING)
@@ -199,7 +205,7 @@ class DeviceProvider(DeviceHolders):
 
         if not container.devices:
             return
-        if chosen := self._chosen(container, affinity, entry):
+        if chosen := self._chosen(pod, container, affinity, entry):
             self._keep(
                 pod.uid,
                 container.name,
@@ -208,20 +214,23 @@ class DeviceProvider(DeviceHolders):
             )
 
     def _chosen(
-        self, container: Container, affinity: TopologyHint, entry: PodDevices
+        self, pod: Pod, container: Container, affinity: TopologyHint, entry: PodDevices
     ) -> dict[str, int]:
         """Return the devices of each resource that a container does not hold yet.
+
+        None of a resource for which devices of a claim stand.
 
         Raises:
             AllocationError: there are too few of some resource.
         """
         held_devices = entry.containers.get(container.name, {})
         reusable = entry.reusable
+        claimed = pod.constraints.claimed_devices
         mask = None if affinity.affinity is None else int(affinity.affinity)
         chosen: dict[str, int] = {}
         for resource, request in container.devices:
             pool = self.pools.get(resource)
-            if pool is None:
+            if pool is None or (claimed and (container.name, resource) in claimed):
                 continue
 
             if resource in held_devices:
@@ -233,6 +242,43 @@ class DeviceProvider(DeviceHolders):
             self._pairing.choose(self.pools, chosen, reusable, mask)
 
         return chosen
+
+    def _check_runs(self, pod: Pod, container: Container) -> None:
+        """Refuse a container that does not run any more, for which a restarted kubelet has nothing.
+
+        No device is healthy before its plugin has registered again (`devicesToAllocate` of
+        `devicemanager/manager.go`).
+
+        Raises:
+            AllocationError: it is one that has devices.
+        """
+        if container.name not in self._ended.get(pod.uid, ()):
+            return
+
+        entry = self.pods.get(pod.uid, _NOTHING)
+        resource = next(iter(entry.containers[container.name]))
+        raise AllocationError(
+            f"no healthy devices present; cannot allocate unhealthy devices {resource}",
+            resources=(resource,),
+        )
+
+    def started(self, pod: Pod, container_name: str) -> None:
+        """Note that the init containers before this one have ended, but for sidecars."""
+        entry = self.pods.get(pod.uid)
+        if entry is None:
+            return
+
+        names = [container.name for container in pod.all_containers]
+        earlier_containers = pod.all_containers[: names.index(container_name)]
+        ended = self._ended.get(pod.uid, frozenset()).union(
+            container.name
+            for container in earlier_containers
+            if container.is_init
+            and not container.is_sidecar
+            and entry.containers.get(container.name)
+        )
+        if ended:
+            self._ended[pod.uid] = ended
 
     def allocate_pod(self, pod: Pod, affinity: TopologyHint) -> None:
         """Do nothing: a pod with resources of its own gets devices when its containers start.
@@ -316,6 +362,7 @@ class DeviceProvider(DeviceHolders):
         self.pods = SharedDict(
             {uid: PodDevices(entry.containers, {}) for uid, entry in predecessor.pods.items()}
         )
+        self._ended = predecessor._ended.copy()
 
     def _pool(
         self, resource: str, devices: Sequence[Device], unreported: Sequence[Device]
@@ -370,6 +417,7 @@ class DeviceProvider(DeviceHolders):
             for resource, bits in entry.containers[container_name].items():
                 self.pools[resource].ledger.take_back(bits)
 
+            self._ended.pop(pod_uid, None)
             del self.pods[pod_uid]
             return
 

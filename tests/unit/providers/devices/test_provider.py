@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from alignup.errors import AlignupWarning, AllocationError, InputError
 from alignup.kubernetes.pod import Container
+from alignup.node import Node
 from alignup.providers.devices.inventory import PreferredSets
 from alignup.providers.devices.provider import Device, DeviceProvider
 from inputs.device_pods import (
@@ -26,6 +27,7 @@ from inputs.device_pods import (
     provider,
     wish,
 )
+from inputs.machines import machine_of
 from inputs.strategies import examples
 
 PLACES = st.one_of(
@@ -539,3 +541,69 @@ def test_a_pod_that_holds_nothing_has_no_devices_and_no_numa_nodes():
     devices = provider(0)
     assert devices.devices("nobody", "c") == {}
     assert devices.numa_nodes("nobody", "c") == 0
+
+
+class TestClaimedDevices:
+    """Devices of a claim stand for a resource: the plugin of its name gives none (KEP-5004)."""
+
+    @staticmethod
+    def admitted(version, mappings, *, gpus=("g0", "g1"), **options):
+        node = Node.from_dict(
+            {
+                "machine": machine_of(2, 4),
+                "kubelet": {"topologyManagerPolicy": "restricted", **options},
+                "devices": {GPU: [{"id": name, "numa": [1]} for name in gpus]},
+                "kubeletVersion": version,
+            }
+        )
+        limits = {"cpu": "1", "memory": "1Gi", GPU: "1"}
+        pod = {
+            "metadata": {"name": "p", "uid": "u"},
+            "spec": {
+                "containers": [{"name": name, "resources": {"limits": limits}} for name in "ab"]
+            },
+            "status": {
+                "extendedResourceClaimStatus": {
+                    "resourceClaimName": "claim",
+                    "requestMappings": [
+                        {"containerName": name, "resourceName": resource, "requestName": "r"}
+                        for name, resource in mappings
+                    ],
+                }
+            },
+        }
+        node.whole_verdict = True
+        preview = node.try_admit(pod)
+        admission = node.admit(pod)
+        assert preview == admission
+        return admission
+
+    @pytest.mark.parametrize(
+        ("version", "options", "is_left_out"),
+        [
+            ("1.34", {}, False),
+            ("1.35", {}, False),
+            ("1.35", {"featureGates": {"DRAExtendedResource": True}}, True),
+            ("1.36", {}, True),
+            ("1.36", {"featureGates": {"DRAExtendedResource": False}}, False),
+            ("1.37", {}, True),
+            ("1.38", {}, True),
+        ],
+    )
+    def test_are_left_out_from_some_release_on(self, version, options, is_left_out):
+        """Managers of 1.38.0-beta.0 answered so; the container's hints are as they were."""
+        admission = self.admitted(version, [("a", GPU), ("b", "example.com/other")], **options)
+        devices = {name: dict(given.devices) for name, given in admission.containers.items()}
+        assert devices == {
+            "a": {} if is_left_out else {GPU: ("g0",)},
+            "b": {GPU: ("g0",) if is_left_out else ("g1",)},
+        }
+        assert int(admission.containers["a"].affinity.affinity) == 0b10
+
+    def test_need_none_of_the_plugin(self):
+        """A plugin that has gone has no device, and its resource is still known."""
+        mappings = [("a", GPU), ("b", GPU)]
+        admission = self.admitted("1.38", mappings, gpus=())
+        assert admission
+        assert not any(given.devices for given in admission.containers.values())
+        assert not self.admitted("1.34", mappings, gpus=())
