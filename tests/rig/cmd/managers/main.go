@@ -3,8 +3,14 @@
 //
 //	managers [-v=LEVEL [-logging-format=json]] < SCENARIOS > ANSWERS
 //
-// A line of SCENARIOS is a scenario as docs/scenarios.md describes it, with all steps that it has: admit, remove, start. Its
-// answer is the same object with "expect", an answer a step, or with "configError", with which a kubelet would not start.
+// A line of SCENARIOS is a scenario as docs/scenarios.md describes it, with all steps that it has: admit, remove, start, restart.
+// Its answer is the same object with "expect", an answer a step, or with "configError", with which a kubelet would not start.
+// Hints have a "score" where the release counts one and it is not 0.
+//
+// A restart that names another release (kubeletVersion) is the work of two programs: with "keep", the older one adds "kept" to
+// its answer, which is what it leaves behind: its files, and pods. A scenario that has "kept", and a restart as its first step,
+// goes on from there.
+//
 // With -v the "log" of an answer is what the managers have logged since the one before, in klog's text or as JSON.
 // It writes into the folder in which kubelets keep device plugins, and empties it: run it as root in a mount namespace of its own.
 //
@@ -22,6 +28,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strconv"
@@ -36,6 +43,7 @@ import (
 	"k8s.io/component-base/featuregate"
 	logs "k8s.io/component-base/logs/api/v1"
 	jsonlogs "k8s.io/component-base/logs/json"
+	"k8s.io/component-base/version"
 	"k8s.io/klog/v2"
 	plugins "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	"k8s.io/kubernetes/pkg/kubelet/cm/containermap"
@@ -84,12 +92,25 @@ type scenario struct {
 	Steps         []struct {
 		Admit                    *core.Pod
 		Remove, Start, Container string
+		Restart                  bool
+		KubeletVersion           string
 	}
+	Keep bool
+	Kept *kept
+}
+
+// kept is what a kubelet leaves behind: its files by name, the pods that it admitted in their order, and which of their init
+// containers have ended.
+type kept struct {
+	Files map[string]string `json:"files"`
+	Pods  []*core.Pod       `json:"pods"`
+	Ended []string          `json:"ended"`
 }
 
 type hint struct {
 	NUMA      []int `json:"numa"`
 	Preferred bool  `json:"preferred"`
+	Score     int64 `json:"score,omitempty"`
 }
 
 type block struct {
@@ -109,6 +130,7 @@ type held struct {
 }
 
 type answer struct {
+	UID        string          `json:"uid,omitempty"` // of a pod that is admitted again
 	Admitted   bool            `json:"admitted"`
 	Reason     string          `json:"reason,omitempty"`
 	Message    string          `json:"message,omitempty"`
@@ -117,6 +139,7 @@ type answer struct {
 	PodCPUs    string          `json:"podCpus,omitempty"`
 	PodMemory  []block         `json:"podMemory,omitempty"`
 	SharedCPUs string          `json:"sharedCpus"`
+	Again      *[]answer       `json:"again,omitempty"`
 	Log        string          `json:"log,omitempty"`
 }
 
@@ -225,6 +248,9 @@ func hintOf(one topologymanager.TopologyHint) hint {
 	if one.NUMANodeAffinity != nil {
 		made.NUMA = one.NUMANodeAffinity.GetBits()
 	}
+	if score := reflect.ValueOf(one).FieldByName("Score"); score.IsValid() { // from 1.38 on
+		made.Score = score.Int()
+	}
 	return made
 }
 
@@ -302,45 +328,77 @@ func (p *plugin) preferredOf(asked *plugins.ContainerPreferredAllocationRequest)
 
 // --- a node
 
-type always struct{}
+// sources is what a kubelet knows of where its pods come from. Until all of them have told theirs, it takes nothing back.
+type sources struct{ ready bool }
 
-func (always) AddSource(string) {}
-func (always) AllReady() bool   { return true }
+func (*sources) AddSource(string) {}
+func (s *sources) AllReady() bool { return s.ready }
 
 type node struct {
 	scenario     *scenario
+	sources      sources
 	topology     topologymanager.Manager
 	devices      *devicemanager.ManagerImpl
 	cpus, memory *manager // nil: no static policy
 	managers     []*manager
-	active       map[string]*core.Pod
+	active       []*core.Pod      // in the order in which they were admitted
+	ended        sets.Set[string] // the ids of init containers
+	stopped      error            // with which a kubelet did not start again
 }
 
-// start starts the managers; an error is what would keep a kubelet from starting.
+// folder is where a kubelet keeps its files.
+var folder = filepath.Dir(filepath.Clean(plugins.DevicePluginPath))
+
+var files = []string{"cpu_manager_state", "memory_manager_state", "device-plugins/kubelet_internal_checkpoint"}
+
+// start starts the managers on a node without files and pods, or with those that were kept; an error is what would keep a
+// kubelet from starting.
 func start(s *scenario) (*node, error) {
-	n := &node{scenario: s, active: map[string]*core.Pod{}}
-	machine := n.machine()
-	numaNodes := machine.Elem().FieldByName("Topology").Interface()
-	k := s.Kubelet
-	topologyManager, err := made(topologymanager.NewManager, numaNodes, k.TopologyManagerPolicy, k.TopologyManagerScope, k.TopologyManagerPolicyOptions)
-	if err != nil {
+	n := &node{scenario: s, ended: sets.New[string]()}
+	if err := errors.Join(os.RemoveAll(plugins.DevicePluginPath), os.MkdirAll(plugins.DevicePluginPath, 0o755)); err != nil {
 		return nil, err
 	}
-	n.topology = topologyManager.(topologymanager.Manager)
-	if len(s.Devices) > 0 {
-		if err := n.startDevices(numaNodes); err != nil {
+	for _, name := range files {
+		_ = os.Remove(filepath.Join(folder, name))
+	}
+	if s.Kept == nil {
+		n.sources.ready = true
+		return n, errors.Join(n.startManagers(), n.connectPlugins())
+	}
+	for name, text := range s.Kept.Files {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
 			return nil, err
+		}
+	}
+	n.active, n.ended = s.Kept.Pods, sets.New(s.Kept.Ended...)
+	return n, nil
+}
+
+func (n *node) startManagers() error {
+	machine := n.machine()
+	numaNodes := machine.Elem().FieldByName("Topology").Interface()
+	k := n.scenario.Kubelet
+	topologyManager, err := made(topologymanager.NewManager, numaNodes, k.TopologyManagerPolicy, k.TopologyManagerScope, k.TopologyManagerPolicyOptions)
+	if err != nil {
+		return err
+	}
+	n.topology, n.managers = topologyManager.(topologymanager.Manager), nil
+	if len(n.scenario.Devices) > 0 {
+		if err := n.startDevices(numaNodes); err != nil {
+			return err
 		}
 	}
 	if k.CPUManagerPolicy == "static" {
 		if err := n.startCPUs(machine.Interface()); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	if k.MemoryManagerPolicy == "Static" {
-		return n, n.startMemory(machine.Interface())
+		if err := n.startMemory(machine.Interface()); err != nil {
+			return err
+		}
 	}
-	return n, nil
+	return nil
 }
 
 func (n *node) add(one *manager) *manager {
@@ -386,23 +444,40 @@ func (n *node) machine() reflect.Value {
 }
 
 func (n *node) startDevices(numaNodes any) error {
-	if err := errors.Join(os.RemoveAll(plugins.DevicePluginPath), os.MkdirAll(plugins.DevicePluginPath, 0o755)); err != nil {
-		return err
-	}
 	deviceManager, err := made(devicemanager.NewManagerImpl, numaNodes, n.topology)
 	if err != nil {
 		return err
 	}
 	n.devices = deviceManager.(*devicemanager.ManagerImpl)
-	pods := devicemanager.ActivePodsFunc(func() (all []*core.Pod) {
-		for _, one := range n.active {
-			all = append(all, one)
+	pods := devicemanager.ActivePodsFunc(func() []*core.Pod { return n.active })
+	known, running := containermap.NewContainerMap(), sets.New[string]()
+	for _, pod := range n.active {
+		for _, one := range containers(pod) {
+			id := idOf(pod, one.Name)
+			known.Add(string(pod.UID), one.Name, id)
+			if !n.ended.Has(id) {
+				running.Insert(id)
+			}
 		}
-		return all
-	})
-	if err := failure(ask(n.devices, "Start", pods, always{}, containermap.NewContainerMap(), sets.New[string]())); err != nil {
+	}
+	if err := failure(ask(n.devices, "Start", pods, &n.sources, known, running)); err != nil {
 		return err
 	}
+	if updates := reflect.ValueOf(n.devices).MethodByName("Updates"); updates.IsValid() {
+		go func() { // its channel must never be full
+			for channel := updates.Call(nil)[0]; ; {
+				if _, open := channel.Recv(); !open {
+					return
+				}
+			}
+		}()
+	}
+	n.add(&manager{name: "devices", asked: n.devices})
+	return nil
+}
+
+// connectPlugins registers the device plugins; when a kubelet restarts, they do so again after its pods have been admitted.
+func (n *node) connectPlugins() error {
 	for _, name := range sets.List(sets.KeySet(n.scenario.Devices)) {
 		if err := failure(ask(n.devices, "PluginConnected", name, &plugin{resource: name, preferred: n.scenario.PreferredSets[name]})); err != nil {
 			return err
@@ -420,17 +495,15 @@ func (n *node) startDevices(numaNodes any) error {
 		}
 		ask(n.devices, "PluginListAndWatchReceiver", name, listed)
 	}
-	if updates := reflect.ValueOf(n.devices).MethodByName("Updates"); updates.IsValid() {
-		go func() { // its channel must never be full
-			for channel := updates.Call(nil)[0]; ; {
-				if _, open := channel.Recv(); !open {
-					return
-				}
-			}
-		}()
-	}
-	n.add(&manager{name: "devices", asked: n.devices})
 	return nil
+}
+
+// stateOf returns where a policy keeps what it gave: in a file where the scenario restarts its kubelet, which takes longer.
+func (n *node) stateOf(policy any, file string, inFile, inMemory any) (any, error) {
+	if !n.scenario.restarts() {
+		return call(reflect.ValueOf(inMemory))[0].Interface(), nil
+	}
+	return made(inFile, folder, file, ask(policy, "Name")[0].String(), containermap.NewContainerMap())
 }
 
 func (n *node) startCPUs(machine any) error {
@@ -446,7 +519,10 @@ func (n *node) startCPUs(machine any) error {
 	if err != nil {
 		return err
 	}
-	state := call(reflect.ValueOf(cpustate.NewMemoryState))[0].Interface()
+	state, err := n.stateOf(policy, files[0], cpustate.NewCheckpointState, cpustate.NewMemoryState)
+	if err != nil {
+		return err
+	}
 	if err := failure(ask(policy, "Start", state)); err != nil {
 		return err
 	}
@@ -468,7 +544,10 @@ func (n *node) startMemory(machine any) error {
 	if err != nil {
 		return err
 	}
-	state := call(reflect.ValueOf(memorystate.NewMemoryState))[0].Interface()
+	state, err := n.stateOf(policy, files[1], memorystate.NewCheckpointState, memorystate.NewMemoryState)
+	if err != nil {
+		return err
+	}
 	if err := failure(ask(policy, "Start", state)); err != nil {
 		return err
 	}
@@ -488,8 +567,27 @@ func containers(pod *core.Pod) []core.Container {
 	return slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
 }
 
-func (n *node) admit(pod *core.Pod) (a answer) {
-	n.active[string(pod.UID)] = pod
+// idOf returns the id that a container runtime gives to a container.
+func idOf(pod *core.Pod, container string) string { return string(pod.UID) + "/" + container }
+
+func (n *node) indexOf(uid string) int {
+	return slices.IndexFunc(n.active, func(one *core.Pod) bool { return string(one.UID) == uid })
+}
+
+// admit admits a pod, and takes back what a pod that is refused was given.
+func (n *node) admit(pod *core.Pod) answer {
+	if at := n.indexOf(string(pod.UID)); at >= 0 {
+		n.active = slices.Delete(n.active, at, at+1)
+	}
+	n.active = append(n.active, pod)
+	a := n.admission(pod)
+	if !a.Admitted {
+		n.remove(pod)
+	}
+	return a
+}
+
+func (n *node) admission(pod *core.Pod) (a answer) {
 	for _, one := range n.managers {
 		clear(one.hints)
 		one.podHints = nil
@@ -526,7 +624,6 @@ func (n *node) admit(pod *core.Pod) (a answer) {
 	} else {
 		// as every kubelet from 1.31 on does
 		klog.InfoS("Pod admission denied", "podUID", pod.UID, "pod", klog.KObj(pod), "reason", a.Reason, "message", a.Message)
-		n.remove(pod)
 	}
 	return a
 }
@@ -584,14 +681,17 @@ func blocks(some []memorystate.Block) (made []block) {
 
 func (n *node) remove(pod *core.Pod) {
 	uid := string(pod.UID)
-	delete(n.active, uid)
+	if at := n.indexOf(uid); at >= 0 {
+		n.active = slices.Delete(n.active, at, at+1)
+	}
 	for _, container := range containers(pod) {
 		for _, one := range []*manager{n.cpus, n.memory} {
 			if one != nil {
 				ask(one.asked, "RemoveContainer", one.state, uid, container.Name)
 			}
 		}
-		id := uid + "/" + container.Name
+		id := idOf(pod, container.Name)
+		n.ended.Delete(id)
 		ask(n.topology, "AddContainer", pod, &container, id)
 		ask(n.topology, "RemoveContainer", id)
 	}
@@ -610,7 +710,11 @@ func (n *node) startContainer(pod *core.Pod, name string) error {
 	}
 	for i, one := range pod.Spec.InitContainers {
 		stays := one.RestartPolicy != nil && *one.RestartPolicy == core.ContainerRestartPolicyAlways
-		if n.memory != nil && i < here && !stays {
+		if i >= here || stays {
+			continue
+		}
+		n.ended.Insert(idOf(pod, one.Name))
+		if n.memory != nil {
 			ask(n.memory.asked, "RemoveContainer", n.memory.state, string(pod.UID), one.Name)
 		}
 	}
@@ -620,7 +724,78 @@ func (n *node) startContainer(pod *core.Pod, name string) error {
 	return failure(ask(n.devices, "GetDeviceRunContainerOptions", pod, &all[here]))
 }
 
+// restart does what is done when a kubelet restarts on its files: it admits its pods again, in their order. Containers run, so
+// they keep their devices, and device plugins register after that. What a pod held that is refused now is taken back when all
+// have been seen.
+func (n *node) restart() (a answer) {
+	a = answer{Admitted: true, Again: &[]answer{}}
+	if n.stop(); n.stopped == nil {
+		n.sources.ready = false
+		n.stopped = n.startManagers()
+	}
+	if n.stopped != nil {
+		a.Admitted, a.Message = false, n.stopped.Error()
+		return a
+	}
+	var refused []*core.Pod
+	for _, pod := range n.active {
+		again := n.admission(pod)
+		again.UID, again.SharedCPUs = string(pod.UID), n.sharedCPUs()
+		*a.Again = append(*a.Again, again)
+		if !again.Admitted {
+			refused = append(refused, pod)
+		}
+	}
+	n.sources.ready = true
+	if n.stopped = n.connectPlugins(); n.stopped != nil {
+		a.Admitted, a.Message = false, n.stopped.Error()
+	}
+	for _, pod := range refused {
+		n.remove(pod)
+	}
+	return a
+}
+
+func (n *node) sharedCPUs() string {
+	if n.cpus == nil {
+		return ""
+	}
+	return n.cpus.state.(cpustate.State).GetDefaultCPUSet().String()
+}
+
+// leave returns what is there when a kubelet stops.
+func (n *node) leave() *kept {
+	left := &kept{Files: map[string]string{}, Pods: n.active, Ended: sets.List(n.ended)}
+	for _, name := range files {
+		if text, err := os.ReadFile(filepath.Join(folder, name)); err == nil {
+			left.Files[name] = string(text)
+		}
+	}
+	return left
+}
+
 // --- scenarios
+
+// restarts says whether a kubelet restarts at some time.
+func (s *scenario) restarts() bool {
+	for _, step := range s.Steps {
+		if step.Restart {
+			return true
+		}
+	}
+	return s.Keep || s.Kept != nil
+}
+
+// ofRelease returns an error for a scenario whose kubelet becomes one of another release.
+func (s *scenario) ofRelease() error {
+	here := version.Get()
+	for _, step := range s.Steps {
+		if step.KubeletVersion != "" && step.KubeletVersion != here.Major+"."+here.Minor {
+			return fmt.Errorf("restarts with a kubelet %s, and this is %s.%s", step.KubeletVersion, here.Major, here.Minor)
+		}
+	}
+	return nil
+}
 
 // setGates sets a scenario's feature gates, and those that it leaves out to their defaults; without any, the options of the
 // CPU manager of all stages are there. undo puts the ones before back.
@@ -644,37 +819,46 @@ func setGates(given map[string]bool) (undo func(), err error) {
 	return undo, gates.SetFromMap(wanted)
 }
 
-func run(s *scenario) ([]answer, error) {
+// run returns the answers to the steps of a scenario, and what is there after them where it is asked for.
+func run(s *scenario) ([]answer, *kept, error) {
+	if err := s.ofRelease(); err != nil {
+		return nil, nil, err
+	}
 	undo, err := setGates(s.Kubelet.FeatureGates)
 	defer undo()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	n, err := start(s)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer n.stop()
 	answers := []answer{}
 	for _, step := range s.Steps {
 		a := answer{Admitted: true}
 		switch {
+		case step.Restart:
+			a = n.restart()
+		case n.stopped != nil:
+			a.Admitted, a.Message = false, n.stopped.Error()
 		case step.Admit != nil:
 			a = n.admit(step.Admit)
-		case step.Start != "" && n.active[step.Start] != nil:
-			if err := n.startContainer(n.active[step.Start], step.Container); err != nil {
+		case step.Start != "" && n.indexOf(step.Start) >= 0:
+			if err := n.startContainer(n.active[n.indexOf(step.Start)], step.Container); err != nil {
 				a.Message = err.Error()
 			}
-		case step.Remove != "" && n.active[step.Remove] != nil:
-			n.remove(n.active[step.Remove])
+		case step.Remove != "" && n.indexOf(step.Remove) >= 0:
+			n.remove(n.active[n.indexOf(step.Remove)])
 		}
-		if n.cpus != nil {
-			a.SharedCPUs = n.cpus.state.(cpustate.State).GetDefaultCPUSet().String()
-		}
+		a.SharedCPUs = n.sharedCPUs()
 		a.Log = log.taken()
 		answers = append(answers, a)
 	}
-	return answers, nil
+	if !s.Keep {
+		return answers, nil, nil
+	}
+	return answers, n.leave(), nil
 }
 
 // --- what the managers log
@@ -741,7 +925,11 @@ func main() {
 			if err := errors.Join(json.Unmarshal(line, &s), json.Unmarshal(line, &whole)); err != nil {
 				panic(err)
 			}
-			if answers, err := run(&s); err != nil {
+			answers, left, err := run(&s)
+			if delete(whole, "kept"); left != nil {
+				whole["kept"] = left
+			}
+			if err != nil {
 				whole["configError"] = err.Error()
 			} else {
 				whole["expect"] = answers
