@@ -108,6 +108,17 @@ def test_a_status_that_says_what_the_spec_says_changes_nothing():
     assert not read_pod(pod()).readings
 
 
+def claimed_status(manifest):
+    """Return the status of a pod, of whose devices a claim stands for some."""
+    mappings = [
+        {"containerName": container["name"], "resourceName": resource, "requestName": "r"}
+        for container in manifest["spec"]["containers"]
+        for resource in container["resources"]["limits"]
+        if resource.startswith("example.com/gpu")
+    ]
+    return {"extendedResourceClaimStatus": {"requestMappings": mappings}}
+
+
 @pytest.mark.parametrize("seed", seeds(1, 3))
 def test_nodes_of_all_releases_are_judged_as_they_decide(seed):
     """Random nodes in two releases each: the cluster's answers are the nodes' own."""
@@ -129,6 +140,8 @@ def test_nodes_of_all_releases_are_judged_as_they_decide(seed):
         if number % 5 == 0:
             manifest["spec"]["resources"] = LEVEL
             manifest["metadata"]["annotations"] = {}
+        if number % 5 == 1:
+            manifest["status"] = claimed_status(manifest)
 
         made = read_pod(manifest)
         answer = cluster.evaluate(made, exact=True)
