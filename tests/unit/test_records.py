@@ -178,3 +178,21 @@ def test_a_node_is_imported_without_what_is_slow() -> None:
     )
 
     assert done.stdout == "set()\n"
+
+
+def test_the_signature_is_the_fields_before_anything_is_made() -> None:
+    """It is that of a constructor that nobody has called yet, and of one that a class has."""
+
+    class Late(Record):
+        x: int
+        y: int = 3
+
+    class Itself(Record):
+        x: int
+
+        def __init__(self, text: str) -> None:
+            object.__setattr__(self, "x", int(text))
+
+    assert str(inspect.signature(Late)) == "(x: 'int', y: 'int' = 3) -> None"
+    assert list(inspect.signature(Itself).parameters) == ["text"]
+    assert Itself("4").x == 4

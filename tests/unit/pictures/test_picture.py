@@ -140,8 +140,14 @@ def test_the_page_of_a_machine_needs_no_other_file() -> None:
     assert "Distances" not in seen.text
 
 
-def test_distances_are_shown_where_they_are_known() -> None:
-    assert "Distances" in read_page(machine_page(Scene("x", MACHINES["8 nodes"]))).text
+@pytest.mark.parametrize(
+    ("name", "are_shown"), [("8 nodes", True), ("4 CPUs", True), ("one node", False)]
+)
+def test_distances_are_shown_where_they_are_known(name: str, are_shown: bool) -> None:
+    """From a node to itself alone there is nothing to show."""
+    seen = read_page(machine_page(Scene("x", MACHINES[name])))
+
+    assert ("Distances" in seen.text) == are_shown
 
 
 def test_a_fragment_is_no_page() -> None:

@@ -6,7 +6,9 @@ import json
 from typing import Any
 
 from alignup import Node, replay
+from alignup.core.hints import restored_hint
 from alignup.topology_manager.admission import Admission, ContainerAllocation
+from alignup.topology_manager.hints import BitMask
 
 GPUS = {"example.com/gpu": [{"id": "gpu-0", "numa": [1]}]}
 NODE = {"machine": "xeon-2s", "devices": GPUS}
@@ -59,3 +61,23 @@ def test_many_containers_are_counted() -> None:
         == "<Admission: admitted, c0, c1, c2, c3 and 2 more>"
     )
     assert repr(Admission(True)) == "<Admission: admitted, no containers>"
+
+
+def test_a_hint_of_a_search_that_was_cut_short_is_not_exact() -> None:
+    """Neither is an admission with one; who has no hint takes nothing away."""
+    both_nodes = BitMask([0, 1])
+    exact, cut = (restored_hint(both_nodes, True, is_exact) for is_exact in (True, False))
+
+    for hints, is_exact in (
+        ([], True),
+        ([None], True),
+        ([None, exact], True),
+        ([exact, cut], False),
+        ([cut, None], False),
+    ):
+        containers = {
+            f"c{number}": ContainerAllocation(affinity=hint) for number, hint in enumerate(hints)
+        }
+        admission = Admission(True, containers=containers)
+        assert admission.exact == is_exact
+        assert admission.to_dict().get("exact", True) == is_exact

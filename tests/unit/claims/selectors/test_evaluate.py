@@ -163,6 +163,28 @@ def test_each_function_answers_and_costs_what_it_does_in_the_scheduler() -> None
         )
 
 
+@pytest.mark.parametrize(
+    ("argument", "longer", "more"),
+    [("1", "1 + 1 + 1", 2), ("dyn(1)", "dyn(1 + 1 + 1)", 0)],
+    ids=["one form", "several forms"],
+)
+def test_a_call_in_one_of_several_forms_ends_at_its_first_error(argument, longer, more) -> None:
+    """What comes after the error is then not evaluated, and costs nothing."""
+
+    def cost(argument: str) -> int:
+        line = {
+            "name": "n",
+            "expression": f"quantity('none').add({argument}).isInteger()",
+            "driver": "gpu.example.com",
+            "device": DEVICE,
+        }
+        answer = answer_selector(line, "line")
+        assert "quantities must match" in answer["error"]
+        return answer["cost"]
+
+    assert cost(longer) - cost(argument) == more
+
+
 def test_the_table_calls_each_function_in_each_form() -> None:
     """What the environment declares and no expression calls would be untested."""
     called = set()
