@@ -1,7 +1,9 @@
 """The programs of the rig: real components of Kubernetes, and small ones of `cmd`.
 
 They are those in the folder `ALIGNUP_RIG_BIN`. By default that is `alignup-rig` among temporary
-files, where `build` puts what is missing; that takes Go, and minutes once.
+files, where `build` puts what is missing; that takes Go, and minutes once. `ALIGNUP_RIG_RELEASE`
+names the release of what is built, such as the preview 1.38.0-beta.0, which goes to a folder of its
+own.
 """
 
 from __future__ import annotations
@@ -14,7 +16,11 @@ from pathlib import Path
 
 __all__ = ["BIN", "CONTROL_PLANE", "KUBELET", "built", "why_not"]
 
-BIN = Path(os.environ.get("ALIGNUP_RIG_BIN") or Path(tempfile.gettempdir()) / "alignup-rig")
+RELEASE = os.environ.get("ALIGNUP_RIG_RELEASE", "")
+BIN = Path(
+    os.environ.get("ALIGNUP_RIG_BIN")
+    or Path(tempfile.gettempdir()) / "-".join(filter(None, ("alignup-rig", RELEASE)))
+)
 BUILD = Path(__file__).with_name("build")
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-scheduler")
 KUBELET = ("kubelet", "fake-cri", "device-plugin", "pod-resources")
@@ -44,5 +50,6 @@ def built(*names: str) -> Path:
         subprocess.CalledProcessError: they cannot be built.
     """
     if left := missing(*names):
-        subprocess.run(["nice", BUILD, BIN, *left], check=True)  # noqa: S603, S607  # our own
+        release = [RELEASE] if RELEASE else []
+        subprocess.run(["nice", BUILD, BIN, *release, *left], check=True)  # noqa: S603, S607  # our own
     return BIN
