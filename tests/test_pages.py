@@ -127,7 +127,8 @@ def run(command: str, shown: str, folder: Path) -> None:
         check=False,
         timeout=120,
     )
-    refused = any(sign in shown for sign in ("✗", "refused, ", "would not start"))
+    signs = ("✗", "refused, ", "would not start", "does not start")
+    refused = any(sign in shown for sign in signs)
     assert done.returncode == (1 if refused else 0), (
         f"{command}: {done.returncode}\n{done.stdout}{done.stderr}"
     )

@@ -6,6 +6,7 @@ each provider offered, too; several kubelets are compared.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -15,22 +16,25 @@ from alignup.cli.failures import complain
 from alignup.cli.inputs import LoadedNode, NodeSource, asked_pods, asked_resizes, load_node
 from alignup.cli.terminal import Table, make_console, mark, print_json, print_whole, runs, safe
 from alignup.errors import ConfigError
+from alignup.machine.bits import bit_set
 from alignup.records import json_fields
 from alignup.text.counting import counted, short_bytes
 from alignup.text.known_keys import unknown_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from alignup.claims.preview import ClaimsOutcome
     from alignup.cli.terminal import Console
+    from alignup.explanations.trial import Question
     from alignup.kubernetes.pod import Pod
     from alignup.kubernetes.versions import KubeletVersion
     from alignup.node import Node
-    from alignup.replay.scenario import Hints
+    from alignup.node.faults import Fault
     from alignup.topology_manager.admission import Admission
+    from alignup.topology_manager.refusal_message import ResourceView
 
-    Answer = tuple[Pod, Admission, Hints | None, ClaimsOutcome | None]
+    Answer = tuple[Pod, Admission, Sequence[Question] | None, ClaimsOutcome | None]
     Attempt = tuple[Pod, Admission, *tuple[object, ...]]
 
 
@@ -90,9 +94,9 @@ def command(
     faults: dict[str, dict[str, str]] = {}
     for pod in requested.pods:
         outcome = claims_on(node, pod)
-        hints = hints_of(node, pod) if with_hints else None  # as they are before
+        offers = offers_to(node, pod) if with_hints else None  # as they are before
         faults[pod.uid] = fault_of(node, pod)
-        answers.append((pod, node.admit(pod), hints, outcome))
+        answers.append((pod, node.admit(pod), offers, outcome))
 
     if not node.whole_verdict:
         for sentence in too_large(node, [pod for pod, admission, *_ in answers if admission]):
@@ -100,9 +104,9 @@ def command(
 
     if as_json:
         print_json(*present_answers)
-        for pod, admission, hints, outcome in answers:
+        for pod, admission, offers, outcome in answers:
             print_json(
-                answer_dict(node, pod, admission, hints) | claims_dict(outcome) | faults[pod.uid]
+                answer_dict(node, pod, admission, offers) | claims_dict(outcome) | faults[pod.uid]
             )
     else:
         show(node, loaded.title, answers, requested.present)
@@ -115,6 +119,14 @@ def fault_of(node: Node, pod: Pod) -> dict[str, str]:
 
     Return it as JSON has it, if there is one.
     """
+    return fault_dict(said_faults(node, pod))
+
+
+def said_faults(node: Node, pod: Pod) -> tuple[Fault, ...]:
+    """Return the known faults that the kubelet comes upon with a pod, each said on standard error.
+
+    They are as the node is before the pod.
+    """
     from alignup.node.faults import known_faults
 
     faults = known_faults(node, pod)
@@ -123,9 +135,12 @@ def fault_of(node: Node, pod: Pod) -> dict[str, str]:
             f"{pod.namespaced_name}: kubelet {node.config.version.title} {fault.does}: {fault.text}"
         )
 
-    if not faults:
-        return {}
-    return {"kubelet": faults[0].does}
+    return faults
+
+
+def fault_dict(faults: Sequence[Fault]) -> dict[str, str]:
+    """Return the first of the faults that a pod comes upon as JSON has it; empty: there is none."""
+    return {"kubelet": faults[0].does} if faults else {}
 
 
 def claims_on(node: Node, pod: Pod) -> ClaimsOutcome | None:
@@ -186,8 +201,12 @@ def compare(
     }
     pods: Sequence[Pod] | None = None
     options: set[str] = set()
+    # for each pod, what each release comes upon with it
+    faults: list[dict[KubeletVersion, str]] = []
     for version, report in reports.items():
         try:
+            if version != min(versions):  # what runs now may have gates of its vendor
+                check_upgrade(source, version)
             loaded = load_node(source, version)
         except ConfigError as error:
             report["configError"] = str(error)
@@ -199,9 +218,15 @@ def compare(
         node = loaded.node
         options.update(set_options(node.config.topology_manager_policy_options))
         options.update(set_options(node.config.cpu_manager_policy_options))
-        report["pods"] = [
-            fault_of(node, pod) | answer_dict(node, pod, node.admit(pod)) for pod in pods
-        ]
+        report["pods"] = []
+        for index, pod in enumerate(pods):
+            pod_faults = said_faults(node, pod)
+            answer = answer_dict(node, pod, node.admit(pod))
+            report["pods"].append(fault_dict(pod_faults) | answer)
+            if index == len(faults):
+                faults.append({})
+            sentences = [f"the kubelet {fault.does}: {fault.text}" for fault in pod_faults]
+            faults[index][version] = "; ".join(sentences) or "none"
 
     for version, report in reports.items():
         stages = {**release_of(version).cpu_options, **release_of(version).topology_options}
@@ -211,7 +236,7 @@ def compare(
     if as_json:
         print_json(*reports.values())
     else:
-        show_comparison(reports, pods or (), sorted(options))
+        show_comparison(reports, pods or (), sorted(options), faults)
 
     return all(
         "pods" in report and all(answer["admitted"] for answer in report["pods"])
@@ -219,10 +244,38 @@ def compare(
     )
 
 
+def check_upgrade(source: NodeSource, version: KubeletVersion) -> None:
+    """Check that a kubelet of a release starts with the configuration of the node of another one.
+
+    Raises:
+        ConfigError: it does not; the message is its own.
+    """
+    if source.kubelet_node is None or source.lenient:
+        return
+
+    from alignup.kubelet.check import refused_configuration
+    from alignup.kubelet.layout import open_node
+
+    files = open_node(source.kubelet_node, None, source.node_name)
+    refusal = refused_configuration(files, {"config": source.config, "kubelet_version": version})
+    if refusal:
+        raise ConfigError(refusal)
+
+
 def show_comparison(
-    reports: Mapping[KubeletVersion, dict[str, Any]], pods: Sequence[Pod], options: list[str]
+    reports: Mapping[KubeletVersion, dict[str, Any]],
+    pods: Sequence[Pod],
+    options: list[str],
+    faults: Sequence[Mapping[KubeletVersion, str]],
 ) -> None:
-    """Print where the releases part."""
+    """Print where the releases part.
+
+    Args:
+        reports: of each release.
+        pods: that were asked for.
+        options: names of policy options.
+        faults: for each pod, the known faults of each release that starts.
+    """
     from alignup.cli.replay import answer_text, difference_lines
 
     for version, report in reports.items():
@@ -243,6 +296,9 @@ def show_comparison(
             if "pods" in report
         }
         click.echo("\n".join(difference_lines(pod.namespaced_name, texts)))
+        if len(set(faults[index].values())) > 1:
+            label = f"known faults with {pod.namespaced_name}"
+            click.echo("\n".join(difference_lines(label, faults[index])))
 
 
 def resize(
@@ -361,7 +417,7 @@ def too_large(node: Node, pods: Sequence[Pod]) -> Iterator[str]:
 
 
 def answer_dict(
-    node: Node, pod: Pod, admission: Admission, hints: Hints | None = None
+    node: Node, pod: Pod, admission: Admission, offers: Sequence[Question] | None = None
 ) -> dict[str, Any]:
     """Return the answer for one pod in JSON's types.
 
@@ -375,7 +431,16 @@ def answer_dict(
     answer |= admission_dict(node, pod, admission)
     if admission.refusal is not None:
         answer["explanation"] = refusal_dict(admission.refusal, node.machine.numa_node_ids)
-    return with_hints_of(answer, hints or {}, node.machine.numa_node_ids)
+
+    hints = {}
+    scores = {}
+    for question in offers or ():
+        name = None if question.container is None else question.container.name
+        hints[name] = question.hints
+        if question.scores is not None:
+            scores[name] = question.scores
+
+    return with_hints_of(answer, hints, scores, node.machine.numa_node_ids)
 
 
 def show(node: Node, title: str, answers: Sequence[Answer], present: Sequence[Pod]) -> None:
@@ -401,7 +466,7 @@ def show(node: Node, title: str, answers: Sequence[Answer], present: Sequence[Po
         print_whole(console, table, below=True)
 
     for alike in runs(answers, same_refusal):
-        pod, admission, hints, outcome = alike[0]
+        pod, admission, offers, outcome = alike[0]
         console.print()
         show_pod(console, node, pod, admission)
         for line in outcome_lines(outcome):
@@ -412,8 +477,8 @@ def show(node: Node, title: str, answers: Sequence[Answer], present: Sequence[Po
             names = f"{safe(alike[1][0].name)} to {safe(alike[-1][0].name)}"
             console.print(f"  and {more} alike: {names}")
 
-        if hints is not None:
-            show_hints(console, hints, node.machine.numa_node_ids)
+        if offers is not None:
+            show_hints(console, offers, node.machine.numa_node_ids)
 
     if node.shared_cpus is not None:
         console.print(f"\nshared pool: CPUs {node.shared_cpus}")
@@ -487,39 +552,60 @@ def container_rows(node: Node, admission: Admission) -> Iterator[tuple[str, ...]
         yield name, *allocation_cells(allocation.to_dict(node.machine.numa_node_ids))
 
 
-def hints_of(node: Node, pod: Pod) -> Hints:
+def offers_to(node: Node, pod: Pod) -> Sequence[Question]:
     """Return what the providers would offer to the pod now, as far as they would be asked."""
     from alignup.explanations.trial import tried
 
-    hints: Hints = {}
-    for question in tried(node, pod).questions:
-        if not question.hints:
-            continue
-        if question.container is None:
-            hints[None] = question.hints
-        else:
-            hints[question.container.name] = question.hints
-
-    return hints
+    return [question for question in tried(node, pod).questions if question.hints]
 
 
-def show_hints(console: Console, hints: Hints, numa_node_ids: Sequence[int]) -> None:
-    """Print what was offered to a pod."""
+def show_hints(console: Console, offers: Sequence[Question], numa_node_ids: Sequence[int]) -> None:
+    """Print what was offered to a pod, with the scores of a release whose hints have some."""
     from alignup.topology_manager.refusal_message import other_sets, preferred_sets, view_of
 
-    table = Table("container", "hints for", "preferred", "not preferred")
-    for name, offers in hints.items():
-        label = "the whole pod" if name is None else safe(name)
-        for resources in offers.values():
+    has_scores = any(question.scores is not None for question in offers)
+    columns = ["container", "hints for", "preferred", "not preferred"]
+    if has_scores:
+        columns.append("scores")
+
+    table = Table(*columns)
+    for question in offers:
+        label = "the whole pod" if question.container is None else safe(question.container.name)
+        for provider, resources in question.hints.items():
             for resource, hint_list in (resources or {}).items():
                 offer = view_of(resource, hint_list, numa_node_ids)
                 preferred = preferred_sets(offer) or "-"
                 if offer.anywhere:
                     preferred = "any"
 
-                table.add_row(label, safe(resource), preferred, other_sets(offer) or "-")
+                cells = [label, safe(resource), preferred, other_sets(offer) or "-"]
+                if question.scores is not None:
+                    score_of = partial(question.scores, provider, resource)
+                    cells.append(scores_in_words(offer, numa_node_ids, score_of))
+
+                table.add_row(*cells)
 
     if table.rows:
         print_whole(console, table, below=True)
     else:
         console.print("\n  no hints: it asks for nothing that is aligned")
+
+
+def scores_in_words(
+    offer: ResourceView, numa_node_ids: Sequence[int], score_of: Callable[[int], int]
+) -> str:
+    """Return the scores of the sets of NUMA nodes that are shown of an offer.
+
+    Args:
+        offer: the sets, by kernel ids.
+        numa_node_ids: by position.
+        score_of: returns the score of a mask of positions.
+    """
+    from alignup.topology_manager.refusal_message import SHOWN
+
+    texts = []
+    for nodes in (*offer.preferred[:SHOWN], *offer.other[:SHOWN]):
+        score = score_of(bit_set(map(numa_node_ids.index, nodes)))
+        texts.append(f"{'+'.join(map(str, nodes))}: {score}")
+
+    return ", ".join(texts) or "-"

@@ -569,6 +569,8 @@ def restart(
 
 def print_restart(forecast: Restart) -> None:
     """Print what the restart does for a person."""
+    from alignup.kubernetes.versions import PREVIEWS
+
     for fault in (*forecast.faults, *forecast.damaged):
         click.echo(one_line(f"{fault.effect}"))
         click.echo(one_line(f"  {fault.file}: {fault.text} ({fault.kind})"))
@@ -577,7 +579,12 @@ def print_restart(forecast: Restart) -> None:
     if forecast.faults:
         return
 
-    click.echo("the kubelet starts")
+    version = forecast.node.config.version if forecast.node else None
+    if version in PREVIEWS:
+        click.echo(f"kubelet {version.title} starts")
+    else:
+        click.echo("the kubelet starts")
+
     if forecast.outcomes:
         table = Table("pod", "after the restart", "CPUs", "memory", "devices")
         for outcome in forecast.outcomes:

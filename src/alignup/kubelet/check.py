@@ -804,18 +804,18 @@ def foretell(files: NodeFiles, options: KubeletOptions) -> Restart:
         InputError: there is no file of a kubelet.
         AllocationError: the device checkpoint names devices that are not known.
     """
+    records = read_records(files, options, partial(_intact, files))
+    complaint = _refused_configuration(records)
+    if complaint:  # before it reads any of its files
+        source = records.configuration.source
+        return Restart((finding("configuration", complaint, file=source),))
+
     findings = check_node(files, options)
     faults = tuple(problem for problem in findings if problem.stops)
     if faults:
         return Restart(faults)
 
     damaged = tuple(problem for problem in findings if problem.kind in _FORGET)
-    records = read_records(files, options, partial(_intact, files))
-    refusal = _refused_configuration(records)
-    if refusal:
-        source = records.configuration.source
-        return Restart((finding("configuration", refusal, file=source),))
-
     node = make_node(records, options.get("machine") or machine_of(files)).node
     node.whole_verdict = True
     created = {
@@ -866,7 +866,7 @@ def _refused_configuration(records: NodeRecords) -> str:
     try:
         # gates count as the kubelet has them, unlike those of a kubelet that is known to run
         config_from_document(configuration.fields, configuration.source, version=records.version)
-    except ConfigError as error:
+    except InputError as error:
         return str(error)
     return ""
 

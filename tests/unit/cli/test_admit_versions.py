@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
+from alignup import Node, read_machine
 from alignup.kubernetes.versions import NEWEST, RELEASED
+from inputs.kernel_trees import server
+from inputs.kubelet_files import CONFIG, write_node, write_root
 
 ARTICLE = ("admit", "--machine", "align-up-article")
 STRICT = {
@@ -85,6 +88,72 @@ def test_the_only_release_that_starts_is_named(alignup, write) -> None:
 
     assert "kubelet 1.31 would not start" in ended.out
     assert "default/web:\n  1.34: admitted, c0:" in ended.out
+
+
+def test_all_gates_that_stop_a_kubelet_are_said(alignup, write) -> None:
+    gates = {"NodeSwap": True, "KubeletTracing": True}
+    config, pod = write("k.json", json.dumps({"featureGates": gates})), write("p.json", POD)
+
+    ended = alignup(*ARTICLE, "--config", config, "--kubelet-version", "1.37,1.38", pod)
+
+    assert ended.status == 1
+    assert (
+        "kubelet 1.38 (a preview: 1.38.0-beta.0) would not start: unrecognized feature gate: "
+        "KubeletTracing (featureGates of kubelet 1.38 (a preview: 1.38.0-beta.0), where it is on "
+        "for good); nor does it know NodeSwap in "
+    ) in ended.out
+    assert "default/web:\n  1.37: admitted" in ended.out
+
+
+def test_gates_of_a_node_stop_the_release_that_it_is_updated_to(alignup, write, tmp_path) -> None:
+    """What runs may have gates of its vendor, and is taken as it is."""
+    root = write_root(tmp_path / "root", server(cores=2, nodes=2))
+    node = Node(read_machine(root), CONFIG)
+    write_node(root, node, [])
+    config = root / "var/lib/kubelet/config.yaml"
+    gates = {"OfAVendor": True, "NodeSwap": True}
+    config.write_text(json.dumps({**CONFIG, "featureGates": gates}))
+    pod = write("p.json", POD)
+    words = ("admit", "--node", root, "--kubelet-version")
+
+    compared = alignup(*words, "1.37,1.38", pod)
+    reported = {"kind": "Node", "status": {"nodeInfo": {"kubeletVersion": "v1.38.0-beta.0"}}}
+    (root / "node.json").write_text(json.dumps(reported))
+    updated = alignup(*words, "1.37,1.38", pod)
+
+    assert compared.status == 1
+    assert "would not start: unrecognized feature gate: NodeSwap (" in compared.out
+    assert "; nor does it know OfAVendor" in compared.out
+    assert "would not start" not in updated.out
+
+
+def test_known_faults_that_end_are_said(alignup, write) -> None:
+    machine = {
+        "numaNodes": [
+            {"id": node, "memory": 1 << 30, "cores": [{"id": 0, "socket": 0, "cpus": [node]}]}
+            for node in range(24)
+        ]
+    }
+    kubelet = {
+        "topologyManagerPolicy": "best-effort",
+        "topologyManagerPolicyOptions": {"max-allowable-numa-nodes": "24"},
+        "featureGates": {"TopologyManagerPolicyBetaOptions": True},
+        "systemReserved": {"cpu": "1"},
+    }
+    pod = {**POD, "spec": {"containers": [{"name": "c0", "resources": {"limits": {"a/gpu": "1"}}}]}}
+    devices = write("d.json", {"a/gpu": [{"id": "gpu0", "numa": [0]}]})
+    machine_file, config = write("m.json", machine), write("k.json", kubelet)
+    words = ("admit", "-m", machine_file, "-c", config, "--devices", devices, "--kubelet-version")
+
+    differing = alignup(*words, "1.35,1.36", write("p.json", pod))
+    alike = alignup(*words, "1.34,1.35", write("p.json", pod))
+
+    assert (
+        "known faults with default/web:\n  1.35: the kubelet does not answer: it walks all 2^24 "
+        "sets of NUMA nodes for the hints of a/gpu\n  1.36: none\n"
+    ) in differing.out
+    assert "known faults with" not in alike.out
+    assert "default/web: 1.34, 1.35 agree: the kubelet does not answer" in alike.out
 
 
 def test_a_configuration_has_the_default_gates_of_its_release(alignup, write) -> None:
