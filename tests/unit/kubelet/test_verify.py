@@ -15,7 +15,12 @@ from alignup.host.leases.record import MemoryShare
 from alignup.kubelet.allocate_response_pb2 import AllocateResponse, DeviceFile
 from alignup.kubelet.processes import all_processes
 from alignup.kubelet.read import read_kubelet
-from alignup.kubelet.verify import placements_of_kubelet, placements_of_leases, verify
+from alignup.kubelet.verify import (
+    look_at_self,
+    placements_of_kubelet,
+    placements_of_leases,
+    verify,
+)
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.device_inventory import Device
 from alignup.records import json_fields
@@ -171,3 +176,25 @@ def test_leases_and_what_they_have_started_are_verified(root):
 def test_this_process_can_be_read():
     mine = next(process for process in all_processes(Path("/")) if process.pid == os.getpid())
     assert set(os.sched_getaffinity(0)) == set(mine.cpus)
+
+
+@pytest.mark.parametrize(
+    ("cpus", "numa_nodes", "aligned", "text"),
+    [
+        ("1", [0], True, "aligned: all of it is on one NUMA node"),
+        ("1,3", [0, 1], False, "not aligned: CPUs of 2 NUMA nodes may be used"),
+        ("63", [], None, "unknown: no CPU of a NUMA node may be used"),
+        ("", [], None, "unknown: no CPU of a NUMA node may be used"),
+    ],
+)
+def test_this_process_is_aligned_by_the_cpus_of_numa_nodes_that_it_may_use(
+    tmp_path, cpus, numa_nodes, aligned, text
+):
+    root = write_root(tmp_path / "root", server(cores=2, threads=1))
+    process(root, "self", cpus)
+    placement = look_at_self(root, {})
+    assert [placement[key] for key in ("numaNodes", "aligned", "text")] == [
+        numa_nodes,
+        aligned,
+        text,
+    ]

@@ -294,6 +294,17 @@ def test_parts_are_equal_disjoint_and_as_narrow_as_can_be(cores, threads, part_c
         assert dealt_bytes <= machine.numa_nodes[position].memory
 
 
+@pytest.mark.parametrize(
+    ("cpu_count", "expected"), [(1, "0"), (2, "4-5"), (3, "1-3"), (5, "1-5"), (6, "0-5")]
+)
+def test_a_part_is_of_as_few_caches_as_can_be(cpu_count, expected):
+    """Of the smallest that has enough, or of the largest and what then has enough."""
+    caches = (0, 1, 1, 1, 2, 2)
+    cores = tuple(Core((cpu,), 0, cache) for cpu, cache in enumerate(caches))
+    machine = Machine((NumaNode(0, GI, cores),))
+    assert cpus(split_machine(machine, 1, cpus_per_part=cpu_count, same_l3=True)) == [expected]
+
+
 def test_the_layout_by_l3_goes_by_caches_that_a_kubelet_takes_for_no_uncore_caches():
     """As those which are exactly a NUMA node; mpirun knows them all."""
     cores = [Core((cpu,), cpu // 4, cpu // 2, cpu // 4) for cpu in range(8)]
