@@ -12,9 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
+from alignup import Node, read_machine
 from alignup.cli.program import program
 from alignup.errors import InputError
 from inputs.cluster_files import node_line
+from inputs.kernel_trees import server
+from inputs.kubelet_files import CONFIG, guaranteed, write_node, write_root
 
 SCHEMA = Path(__file__).parents[3] / "docs" / "explanation.schema.json"
 GPU = "nvidia.com/gpu"
@@ -140,6 +143,25 @@ def test_a_picture_on_standard_output_is_alone(alignup) -> None:
     assert ended.out.startswith("<svg ")
     assert "default/numa-aligned admitted" in ended.out
     assert ended.out.endswith("</svg>\n")
+
+
+@pytest.mark.parametrize("option", ["--svg", "--html"])
+def test_a_pod_that_is_on_the_node_already_is_said_and_not_drawn(
+    alignup, tmp_path, write, option
+) -> None:
+    root = write_root(tmp_path / "root", server(cores=4, nodes=2))
+    node = Node(read_machine(root), CONFIG)
+    there = guaranteed("there", (2, 1, 0))
+    there["metadata"]["uid"] = "there"
+    assert node.admit(there)
+    write_node(root, node, [there])
+    picture = tmp_path / "picture"
+
+    ended = alignup("explain", "--node", root, write("there.json", there), option, picture)
+
+    assert (ended.status, ended.err) == (0, "")
+    assert ended.out.startswith("default/there: it is on the node already\n")
+    assert not picture.exists()
 
 
 def dead(name: str, cpus: str, **status: str) -> dict[str, Any]:
