@@ -70,6 +70,32 @@ def test_admit_shows_hints_too() -> None:
     assert CliRunner().invoke(program, arguments).exit_code == 2
 
 
+def test_hints_of_1_38_have_scores() -> None:
+    """In JSON, in the table of an admission, and in the cross product of an explanation."""
+    arguments = ["admit", "-m", "align-up-article", "--kubelet-version", "1.38", "--hints"]
+    answer = json.loads(CliRunner().invoke(program, [*arguments, "--json"]).stdout)
+    first = answer["containers"]["numa-aligned-container0"]["hints"]
+    assert first["cpu"]["cpu"] == [
+        {"numaNodes": [0], "preferred": True, "score": 1},
+        {"numaNodes": [1], "preferred": True, "score": 1},
+        {"numaNodes": [0, 1], "preferred": False, "score": 1},
+    ]
+
+    table = CliRunner().invoke(program, arguments).stdout
+    assert "scores" in table
+    assert "0: 1, 1: 1, 0+1: 1" in table
+
+    done = run("--kubelet-version", "1.38", "--json", "--product")
+    explanation = json.loads(done.stdout)
+    Draft202012Validator(json.loads(SCHEMA.read_text(encoding="utf-8"))).validate(explanation)
+    step = explanation["steps"][0]
+    assert step["best"] == {"numaNodes": [0], "preferred": True, "score": 1}
+    assert step["product"]["rows"][0]["score"] == 1
+    assert "NUMA node 0 (score 1)" in run("--kubelet-version", "1.38", "--product").stdout
+    assert "score" not in run("--product").stdout
+    assert "score" not in run("--json", "--product").stdout
+
+
 def test_hints_of_a_replay_and_of_an_admission_are_the_same(tmp_path: Path) -> None:
     """Also where the pod is judged as a whole."""
     config = tmp_path / "kubelet.json"

@@ -129,6 +129,35 @@ def test_hints_of_pods(alignup, write) -> None:
     assert "hints" not in step["containers"]["c0"]
 
 
+@pytest.mark.parametrize("scope", ["container", "pod"])
+def test_hints_of_1_38_have_scores(alignup, write, scope: str) -> None:
+    """Those of the moment of each question; otherwise the answers are the same."""
+    kubelet = {**SCENARIO["kubelet"], "topologyManagerScope": scope}
+    file = write("s.jsonl", scenario(manifest("p", **GPU), manifest("q", cpu="1"), kubelet=kubelet))
+    first, second = alignup("replay", "--json", "--hints", "--kubelet-version", "1.38", file).lines[
+        0
+    ]["steps"]
+    hints = [
+        (step["podHints"] if scope == "pod" else step["containers"]["c0"]["hints"])["cpu"]["cpu"]
+        for step in (first, second)
+    ]
+    assert hints[0] == [
+        {"numaNodes": [0], "preferred": True, "score": 1},
+        {"numaNodes": [3], "preferred": True, "score": 1},
+        {"numaNodes": [0, 3], "preferred": False, "score": 1},
+    ]
+    assert [hint["score"] for hint in hints[1]] != [1, 1, 1]
+
+    def unscored(value):
+        if isinstance(value, dict):
+            return {key: unscored(field) for key, field in value.items() if key != "score"}
+        return [unscored(field) for field in value] if isinstance(value, list) else value
+
+    earlier = alignup("replay", "--json", "--hints", "--kubelet-version", "1.37", file)
+    assert "score" not in earlier.out
+    assert unscored([first, second]) == earlier.lines[0]["steps"]
+
+
 def test_a_null_affinity(alignup, write) -> None:
     """A container that asks for nothing may be anywhere; under policy none nothing is decided."""
     nothing = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c0", "image": "i"}]}}
