@@ -31,7 +31,7 @@ import (
 func footprint(
 	plugin *dynamicresources.DynamicResources, logger klog.Logger, pod *core.Pod,
 	allocations map[types.UID]*resource.AllocationResult, claims []*resource.ResourceClaim,
-	slices []*resource.ResourceSlice, node *core.Node,
+	slices []*slice, node *core.Node,
 ) (*scheduler.Resource, []core.NodeAllocatableResourceClaimStatus, *framework.Status)
 
 type question struct {
@@ -92,12 +92,16 @@ func counted(line []byte) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	views, err := viewed(one.Slices)
+	if err != nil {
+		return nil, err
+	}
 	plugin := &dynamicresources.DynamicResources{}
 	put(plugin, "fts", plugins.NewSchedulerFeaturesFromGates(feature.DefaultFeatureGate))
 	put(plugin, "draManager", known{claims: one.Claims})
 	told := verdict{Pod: pod, Refusals: []string{}}
 	for range 300 { // a small map is mostly walked in one order
-		total, _, status := footprint(plugin, klog.Background(), pod, nil, one.Claims, one.Slices, one.Node)
+		total, _, status := footprint(plugin, klog.Background(), pod, nil, one.Claims, views, one.Node)
 		if status != nil {
 			if text := status.Message(); !slices.Contains(told.Refusals, text) {
 				told.Refusals = append(told.Refusals, text)

@@ -111,7 +111,7 @@ func gates(features map[string]bool) (structured.Features, *cel.Cache, bool, err
 func inUse(claims []*resource.ResourceClaim, shares bool) structured.AllocatedState {
 	state := structured.AllocatedState{
 		AllocatedDevices:         sets.New[structured.DeviceID](),
-		AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
+		AllocatedSharedDeviceIDs: sets.New[shared](),
 		AggregatedCapacity:       structured.NewConsumedCapacityCollection(),
 	}
 	for _, one := range claims {
@@ -123,7 +123,7 @@ func inUse(claims []*resource.ResourceClaim, shares bool) structured.AllocatedSt
 			switch {
 			case held.AdminAccess != nil && *held.AdminAccess:
 			case shares && held.ShareID != nil:
-				state.AllocatedSharedDeviceIDs.Insert(structured.MakeSharedDeviceID(id, held.ShareID))
+				state.AllocatedSharedDeviceIDs.Insert(sharedOf(id, held.ShareID))
 				if held.ConsumedCapacity != nil {
 					state.AggregatedCapacity.Insert(structured.NewDeviceConsumedCapacity(id, held.ConsumedCapacity))
 				}
@@ -147,7 +147,12 @@ func ask(one *scenario, limit time.Duration) (told answer) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	allocator, err := structured.NewAllocator(ctx, features, inUse(one.Allocated, shares), one.Classes, one.Slices, cache)
+	views, err := viewed(one.Slices)
+	if err != nil {
+		told.Error, told.Class = err.Error(), "fatal"
+		return
+	}
+	allocator, err := structured.NewAllocator(ctx, features, inUse(one.Allocated, shares), one.Classes, views, cache)
 	if err != nil {
 		told.Error, told.Class = err.Error(), "gates"
 		return
