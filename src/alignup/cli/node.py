@@ -580,7 +580,7 @@ def print_restart(forecast: Restart) -> None:
         return
 
     version = forecast.node.config.version if forecast.node else None
-    if version in PREVIEWS:
+    if version is not None and version in PREVIEWS:
         click.echo(f"kubelet {version.title} starts")
     else:
         click.echo("the kubelet starts")

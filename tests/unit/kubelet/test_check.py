@@ -13,7 +13,7 @@ import pytest
 
 from alignup import Node, read_machine
 from alignup.errors import AlignupWarning, InputError
-from alignup.kubelet.check import check_node, foretell
+from alignup.kubelet.check import check_node, foretell, refused_configuration
 from alignup.kubelet.layout import FolderFiles, open_node
 from alignup.machine.device_inventory import Device
 from alignup.records import json_fields
@@ -208,6 +208,39 @@ def test_the_kubelet_starts_where_a_real_one_did(tmp_path, name):
         pytest.skip("needs root")
     spoil(place)
     assert (foretell(FolderFiles(place.root), {"kubelet_version": "1.36"}).faults == ()) is starts
+
+
+def test_a_configuration_is_refused_before_any_file_is_read(place):
+    """A kubelet of another release ends with the first gate that it does not know."""
+    place.configure(featureGates={"NodeSwap": True})
+    FAULTS["torn file of CPUs"][0](place)
+    files = FolderFiles(place.root)
+    assert [finding.kind for finding in foretell(files, {"kubelet_version": "1.37"}).faults] == [
+        "cpu-file-damaged"
+    ]
+    [finding] = foretell(files, {"kubelet_version": "1.38"}).faults
+    assert finding.kind == "configuration"
+    assert finding.text.startswith("unrecognized feature gate: NodeSwap (featureGates of")
+
+
+@pytest.mark.parametrize(
+    ("reported", "version", "is_refused"),
+    [
+        (None, "1.37", False),
+        (None, "1.38", True),
+        ("v1.37.2", "1.38", True),
+        ("v1.38.0-beta.0", "1.38", False),
+        ("v1.99.0", "1.38", True),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:kubelet 1.99")
+def test_the_release_that_a_node_reports_starts(place, reported, version, is_refused):
+    """It runs, whatever gates its vendor has given it."""
+    place.configure(featureGates={"NodeSwap": True})
+    node = {"kind": "Node", "status": {"nodeInfo": {"kubeletVersion": reported}}}
+    (place.root / "node.json").write_text(json.dumps(node))
+    refusal = refused_configuration(FolderFiles(place.root), {"kubelet_version": version})
+    assert bool(refusal) is is_refused
 
 
 def test_what_a_kubelet_wrote_stays():
