@@ -87,6 +87,25 @@ def test_a_guaranteed_pod_may_be_made_anew_or_the_gate_turned_on() -> None:
     assert node.pods[0].containers[0].requests["cpu"] == 2000
 
 
+@pytest.mark.parametrize(
+    ("resources", "managers"),
+    [
+        (amounts("3"), ["CPUs"]),
+        (amounts("2", "2Gi"), ["Memory"]),
+        (amounts("3", "2Gi"), ["CPUs", "Memory"]),
+    ],
+)
+def test_the_fewest_gates_are_turned_on(resources, managers) -> None:
+    node = node_of()
+    assert node.admit(pod("a", amounts("2")))
+    explanation = explain_resize(node, "a", {"c": resources})
+
+    [suggestion] = [made for made in explanation.suggestions if made.kind == "kubelet"]
+    gates = [f"InPlacePodVerticalScalingExclusive{manager}" for manager in managers]
+    assert suggestion.attempt == {"kubelet": {"featureGates": dict.fromkeys(gates, True)}}
+    assert suggestion.text == f"turn on {' and '.join(gates)} in the kubelet's featureGates"
+
+
 def test_another_pod_may_go_or_less_be_wanted() -> None:
     node = node_of()
     assert node.admit(pod("a", BURSTABLE))

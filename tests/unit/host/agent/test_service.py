@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -236,6 +237,22 @@ def test_what_no_command_asks_for_is_refused_in_words(wrong, place, caplog):
 
     asyncio.run(work())
     assert caplog.text == ""
+
+
+@pytest.mark.parametrize(("cpus", "answer"), [(2, Grant), (999, Refused)])
+def test_an_answer_is_measured_from_its_question(cpus, answer):
+    async def work():
+        async with running_agent() as agent:
+            measured = []
+            agent.observer.admitted = lambda _, seconds: measured.append((Grant, seconds))
+            agent.observer.refused = lambda _, seconds: measured.append((Refused, seconds))
+            before = time.perf_counter()
+            (reply,) = (await agent.send(ask(cpus=cpus)))[0]
+            [(kind, seconds)] = measured
+            assert kind is type(reply) is answer
+            assert 0 <= seconds <= time.perf_counter() - before
+
+    asyncio.run(work())
 
 
 def test_users_give_back_and_release_what_is_theirs():
