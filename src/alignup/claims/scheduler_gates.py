@@ -13,7 +13,7 @@ from typing import Final
 
 from alignup.errors import InputError
 from alignup.kubernetes import versions
-from alignup.kubernetes.versions import KubeletVersion, release_of
+from alignup.kubernetes.versions import KubeletVersion, is_on_for_good, release_of
 from alignup.records import Record
 
 # Claims of resource.k8s.io/v1, which 1.34 brought.
@@ -75,7 +75,7 @@ def gates_of(release: str = NEWEST, features: Mapping[str, bool] | None = None) 
     is_set.update(features or {})
 
     def is_on(name: str) -> bool:
-        return is_set.get(name, False)
+        return is_set[name] if name in is_set else is_on_for_good(name, version)
 
     unsupported = list(_UNSUPPORTED)
     if version < KubeletVersion(37):
