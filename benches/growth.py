@@ -57,7 +57,7 @@ def wide(numa_nodes: int) -> Node:
 
 def by_numa_nodes() -> Iterator[tuple[int, float]]:
     pod = pod_of([Demand(4, 8, {GPU: 1})])
-    for count in (1, 2, 4, 8, 9, 12, 16, 24, 32, 48, 64):
+    for count in (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 24, 32, 48, 64):
         yield count, admitting(wide(count), pod)
 
 

@@ -8,7 +8,10 @@ machines of equal sockets and cores.
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from typing import TYPE_CHECKING
+
+from alignup.machine.cpuset import CPUSet
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -47,15 +50,18 @@ def pack(
     barred: int,
     *,
     spread: bool = False,
+    in_turns: bool = False,
     by_l3: bool = False,
+    whole_l3_first: bool = False,
+    once: bool = False,
 ) -> int:
     """Return `count` of the free CPUs, on as few groups as possible; 0 when there are not so many.
 
-    On a machine whose sockets, or cores, differ in size the result may include CPUs that are not
-    free: a group larger than the average counts as wholly free, and is taken whole, when as many of
-    its CPUs are free as an average group has. This follows the kubelet, which may thereby give away
-    reserved CPUs or another container's, or count CPUs twice and give too few. Here the result may
-    include reserved CPUs at most.
+    Where groups count as wholly free by the average size, the result may include CPUs that are not
+    free: a group larger than the average is taken whole when as many of its CPUs are free as an
+    average group has. This follows the kubelet, which may thereby give away reserved CPUs or
+    another container's, or count CPUs twice and give too few. Here the result may include reserved
+    CPUs at most, and what is missing is asked for once more.
 
     Args:
         topology: the machine.
@@ -64,8 +70,38 @@ def pack(
         barred: the CPUs that must not be taken whatever happens.
         spread: single CPUs only, by ascending number within a socket
             (distribute-cpus-across-cores).
+        in_turns: with `spread`, one CPU of each core in turn.
         by_l3: after sockets and nodes, prefer L3 groups (prefer-align-cpus-by-uncorecache).
+        whole_l3_first: with `by_l3`, whole groups before one gives a part.
+        once: ask once only.
     """
+    taken = _packed(topology, free, count, barred, spread, in_turns, by_l3, whole_l3_first)
+    while taken and taken.bit_count() < count and not once:
+        taken |= _packed(
+            topology,
+            free & ~taken,
+            count - taken.bit_count(),
+            barred | taken,
+            spread,
+            in_turns,
+            by_l3,
+            whole_l3_first,
+        )
+
+    return taken
+
+
+def _packed(
+    topology: CpuTopology,
+    free: int,
+    count: int,
+    barred: int,
+    spread: bool,
+    in_turns: bool,
+    by_l3: bool,
+    whole_l3_first: bool,
+) -> int:
+    """Return what is taken at a time."""
     if not 0 < count <= free.bit_count():
         return 0
 
@@ -76,9 +112,14 @@ def pack(
     if pick.needed >= min(part.size for group in topology.outer for part in group.parts):
         _take_whole(pick, _inner_order(topology, pick.free))
 
-    if by_l3 and pick.needed > 0:
+    if by_l3 and whole_l3_first:
+        _take_l3_groups_by_kind(pick, topology)
+    elif by_l3 and pick.needed > 0:
         _take_l3_groups(pick, topology)
 
+    if spread and in_turns:
+        _take_cpus_in_turns(pick, topology)
+        return pick.taken
     if spread:
         _take_cpus_by_number(pick, topology)
         return pick.taken
@@ -154,9 +195,9 @@ def _take_whole(pick: Pick, groups: Iterable[CpuGroup]) -> None:
 
 
 def _take_whole_cores(pick: Pick, topology: CpuTopology) -> None:
-    for group in _inner_order(topology, pick.free):
-        # whole cores all have the same number of free CPUs, so their order is that of their ids
-        _take_whole(pick, group.parts)
+    free = pick.free
+    for group in _inner_order(topology, free):
+        _take_whole(pick, _fewest_free_first(group.parts, free, free))
         if pick.needed < min(cpus.bit_count() for cpus in topology.core_cpus):
             return
 
@@ -182,6 +223,22 @@ def _take_cpus_by_number(pick: Pick, topology: CpuTopology) -> None:
         _take_lowest(pick, pick.free & socket.cpus)
 
 
+def _take_cpus_in_turns(pick: Pick, topology: CpuTopology) -> None:
+    """Take the lowest free CPU of each core of a socket, then the next one of each, and so on.
+
+    The core with the fewest free ones comes first.
+    """
+    free = pick.free
+    for socket in _socket_order(topology, free):
+        cores = [cpus for cpus in topology.core_cpus if cpus & free & socket.cpus]
+        cores.sort(key=lambda cpus: ((cpus & free).bit_count(), cpus & -cpus))
+        numbers = [list(CPUSet.from_int(cpus & free)) for cpus in cores]
+        turns = zip_longest(*numbers)
+        for cpu in (cpu for turn in turns for cpu in turn if cpu is not None):
+            if pick.needed and pick.free >> cpu & 1:
+                pick.take(1 << cpu, 1)
+
+
 def _take_lowest(pick: Pick, cpus: int) -> None:
     count = cpus.bit_count()
     if count > pick.needed:
@@ -194,13 +251,31 @@ def _take_l3_groups(pick: Pick, topology: CpuTopology) -> None:
     """Take whole L3 groups while they fit, and the rest from one group that can hold all of it."""
     for group in _l3_order(topology, pick.free):
         if pick.needed >= topology.cpus_per_l3_group:
-            _take_whole(pick, _l3_order(topology, pick.free))
+            _take_each_time(pick, list(_l3_order(topology, pick.free)))
         if pick.needed < 1:
             return
         cpus = _rest_in_l3_group(pick, group, topology)
         if cpus.bit_count() == pick.needed:
             pick.take(cpus, pick.needed)
             return
+
+
+def _take_each_time(pick: Pick, groups: Iterable[CpuGroup]) -> None:
+    """Take whole groups; one that comes again counts again."""
+    free, barred = pick.free, pick.barred
+    for group in groups:
+        if pick.needed >= group.size and not group.cpus & (barred | ~free):
+            pick.take(group.cpus, group.size)
+
+
+def _take_l3_groups_by_kind(pick: Pick, topology: CpuTopology) -> None:
+    """Take whole L3 groups while they fit, then the rest from one group that can hold all of it."""
+    groups = list(_l3_order(topology, pick.free))
+    _take_whole(pick, groups)
+    for group in groups:
+        cpus = _rest_in_l3_group(pick, group, topology)
+        if pick.needed and cpus.bit_count() == pick.needed:
+            pick.take(cpus, pick.needed)
 
 
 def _rest_in_l3_group(pick: Pick, group: CpuGroup, topology: CpuTopology) -> int:

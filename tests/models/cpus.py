@@ -101,8 +101,11 @@ def best_of(
     return lowest, best, remembered
 
 
-def plan(left: Sequence[int], size: int, count: int, group_size: int):
-    """Return (nodes, share, remainder nodes) of the best plan with `size` nodes, or None."""
+def plan(left: Sequence[int], size: int, count: int, group_size: int, *, forgets: bool = True):
+    """Return (nodes, share, remainder nodes) of the best plan with `size` nodes, or None.
+
+    With `forgets` the nodes are those that kubelets before 1.38 remember.
+    """
     share = count // size // group_size * group_size
     remainders: dict[tuple[int, ...], tuple[int, ...]] = {}
 
@@ -129,12 +132,13 @@ def plan(left: Sequence[int], size: int, count: int, group_size: int):
             return deviation(final)
 
         able = [i for i in chosen if after[i] >= group_size]
-        lowest, _, remainders[chosen] = best_of(
+        lowest, best, remembered = best_of(
             able, range(len(able), 0, -1), score_remainder, stop=False
         )
+        remainders[chosen] = remembered if forgets else best
         return lowest
 
     lowest, best, remembered = best_of(range(len(left)), [size], score, stop=True)
     if lowest is None:
         return None
-    return (remembered, share, remainders[best])
+    return (remembered if forgets else best, share, remainders[best])

@@ -63,6 +63,58 @@ def test_no_distribution_is_told_where_the_kubelet_answered() -> None:
             assert not set().union(*faults_of(scenario, "1.37")), scenario["name"]
 
 
+def test_an_l3_cache_of_two_numa_nodes_is_counted_twice_up_to_1_37() -> None:
+    """A kubelet 1.37.2 gives the container 0-1,6-7, and admits it.
+
+    1.38.0-beta.0 gives all eight.
+    """
+    cores = [[[0, 1], [2, 3], [4, 5]], [[6, 7], [8, 9], [10, 11]]]
+    numa = [
+        {
+            "id": node,
+            "memory": 8 << 30,
+            "distances": [10, 21],
+            "cores": [
+                {"cpus": cpus, "socket": node, "l3": l3} for l3, cpus in enumerate(cores_of_node)
+            ],
+        }
+        for node, cores_of_node in enumerate(cores)
+    ]
+    kubelet = {
+        "topologyManagerPolicy": "none",
+        "cpuManagerPolicy": "static",
+        "cpuManagerPolicyOptions": {"prefer-align-cpus-by-uncorecache": "true"},
+        "reservedSystemCPUs": "2,8,11",
+    }
+    scenario = {"machine": {"numaNodes": numa}, "kubelet": kubelet}
+    limits = {"cpu": "8", "memory": "1Gi"}
+    pod = {
+        "metadata": {"name": "p", "uid": "u"},
+        "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]},
+    }
+    given = {}
+    for version in ("1.32", "1.37", "1.38"):
+        node = Node.from_dict(scenario, kubelet_version=version)
+        assert bool(faults_told(node, limits)) is (version != "1.38")
+        given[version] = str(node.admit(pod).containers["c"].cpus)
+
+    assert set(given.values()) == {"0-1,3-7,9"}
+
+    node = Node.from_dict(scenario, kubelet_version="1.37")
+    text = (
+        "gives fewer CPUs: container 'c0' gets only CPUs 0-1,6-7 of the 8 that it asks for, as an "
+        "L3 cache of several NUMA nodes is counted twice"
+    )
+    assert faults_told(node, limits) == [text]
+
+
+@pytest.mark.parametrize("version", ["1.37", "1.38"])
+def test_from_1_38_on_no_cpu_is_given_twice(version: str) -> None:
+    corner = next(case for case in CORNERS if case["name"] == "plain-20861")
+    does = faults_of(corner["scenario"], version, corner["step"])[-1]
+    assert ("gives CPUs twice" in does) is (version == "1.37")
+
+
 def node_of(numa_nodes: int, version: str, devices: dict[str, Any], **kubelet: Any) -> Node:
     """Return a node with four CPUs and 8 GiB on each NUMA node, and hugepages of two sizes."""
     numa = [

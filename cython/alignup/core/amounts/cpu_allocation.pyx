@@ -243,7 +243,7 @@ cdef CpuOutcome choose_cpus(
 
         missing = request - count_in(chosen, words)
 
-    # kubelets before 1.38 take fewer than they are asked for where they count an L3 group of several
+    # kubelets before 1.38 take fewer than are asked for where they count an L3 group of several
     # NUMA nodes twice, and leave it at that
     while missing > 0:
         for word in range(words):

@@ -561,7 +561,8 @@ cdef int find_remainder(Pick* pick, const CpuGroup* group, L3Rule rule) noexcept
     """
     cdef const CpuGroups* groups = pick.groups
     cdef const CpuGroup* core
-    cdef int per_core = groups.cpus_per_core, round_up = 0 if rule == L3_ROUNDS_DOWN else per_core - 1
+    cdef int per_core = groups.cpus_per_core
+    cdef int round_up = 0 if rule == L3_ROUNDS_DOWN else per_core - 1
     cdef int cores = (pick.needed + round_up) / per_core
     cdef int place, word, count, last
 

@@ -152,19 +152,22 @@ def test_whole_cores():
 
 
 def test_across_numa_nodes_somebody_else_chooses():
-    """With distribute-cpus-across-numa: near the affinity first, then from what is left."""
+    """With distribute-cpus-across-numa: near the affinity first, then from what is left.
+
+    The number of NUMA nodes of the affinity counts for what is near to them.
+    """
     cpus = ledger(distributes=True)
     calls = []
 
-    def lowest(free, count, unavailable):
-        calls.append((free, count, unavailable))
+    def lowest(free, count, unavailable, hinted_nodes):
+        calls.append((free, count, unavailable, hinted_nodes))
         return sum(1 << cpu for cpu in [i for i in range(8) if free >> i & 1][:count])
 
     cpus.give(0b1)
     assert cpus.choose(5, 0, 0b1, lowest) == 0b111110
     assert cpus.given == 0b1
     cpus.give(0b111110)
-    assert calls == [(0b1110, 3, 0b1), (0b11110000, 2, 0b1111)]
+    assert calls == [(0b1110, 3, 0b1, 1), (0b11110000, 2, 0b1111, 0)]
     assert cpus.given == 0b111111
     assert cpus.choose(3, 0, None, lowest).cause == "too few"
     with pytest.raises(ZeroDivisionError):

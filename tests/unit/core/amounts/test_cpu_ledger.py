@@ -43,7 +43,7 @@ def test_nothing_is_lost_on_odd_machines(machine, seed, full, strict):
     random, topology = Random(seed), cpu_topology(machine)
     reserved = subset(random, topology.cpus)
     capacity = CpuCapacity(
-        topology, reserved, full_pcpus_only=full, strict_reservation=strict, irregular=True
+        topology, reserved, full_pcpus_only=full, strict_reservation=strict, irregular_size=1
     )
     compiled = CpuLedger(capacity)
     start = compiled.free_by_node()

@@ -42,7 +42,7 @@ def nodes_of(random: Random) -> tuple[dict[str, Any], Node, Node] | None:
         "devices": inventory,
         "preferredSets": sets if random.random() < 0.1 else {},
         "keepRefusedBindings": random.random() < 0.5,
-        "kubeletVersion": random.choice(["1.31", "1.33", "1.36"]),
+        "kubeletVersion": random.choice(["1.31", "1.33", "1.36", "1.38"]),
     }
 
     try:
@@ -202,3 +202,74 @@ def test_arguments_are_checked() -> None:
     for numbers in ((0, 1), (65, 1), (2, 4), (2, -1)):
         with pytest.raises(ValueError, match="expected 1 to 64 NUMA nodes and one of 4 policies"):
             Placer(*numbers, False, None, None, None, None, None)
+
+
+def unequal_sockets(version: str) -> Node:
+    """Return a node with two NUMA nodes of 8 CPUs in one socket, and one in another."""
+    numa = [
+        {
+            "id": node,
+            "memory": 8 << 30,
+            "distances": [10, 21, 21],
+            "cores": [{"cpus": [8 * node + cpu], "socket": node // 2} for cpu in range(8)],
+        }
+        for node in range(3)
+    ]
+    kubelet = {
+        "topologyManagerPolicy": "restricted",
+        "cpuManagerPolicy": "static",
+        "reservedSystemCPUs": "0",
+    }
+    return Node.from_dict(
+        {"machine": {"numaNodes": numa}, "kubelet": kubelet}, kubelet_version=version
+    )
+
+
+@pytest.mark.parametrize(
+    ("version", "cpus", "is_placed"),
+    [
+        ("1.37", 4, True),
+        ("1.37", 15, True),
+        ("1.37", 16, False),  # the larger socket counts as free while 12 of its CPUs are
+        ("1.38", 16, True),
+    ],
+)
+def test_requests_smaller_than_the_larger_socket_are_placed_in_one_call(
+    version: str, cpus: int, is_placed: bool
+) -> None:
+    node = unequal_sockets(version)
+    limits = {"cpu": str(cpus), "memory": "1Gi"}
+    containers = [{"name": "c", "image": "i", "resources": {"limits": limits}}]
+    pod = read_pod({"metadata": {"name": "p", "uid": "u"}, "spec": {"containers": containers}})
+    assert node.manager.placer is not None
+    assert (node.manager.placer.preview(pod) is not None) is is_placed
+    assert node.admit(pod).admitted
+
+
+@pytest.mark.parametrize("version", ["1.37", "1.38"])
+@pytest.mark.parametrize("seed", seeds(2, 12))
+def test_pods_on_unequal_sockets_are_placed_as_each_provider_would(version: str, seed: int) -> None:
+    random = Random(seed)
+    quick = unequal_sockets(version)
+    slow = unequal_sockets(version)
+    slow.manager.placer = None
+    for number in range(20):
+        containers = [
+            {
+                "name": f"c{place}",
+                "image": "i",
+                "resources": {"limits": {"cpu": str(random.choice([1, 2, 4, 9])), "memory": "1Gi"}},
+            }
+            for place in range(random.choice([1, 1, 2]))
+        ]
+        pod = {
+            "metadata": {"name": "p", "uid": f"u{number}"},
+            "spec": {"containers": containers},
+        }
+        assert quick.admit(pod).to_dict() == slow.admit(pod).to_dict()
+        if random.random() < 0.5:
+            for node in (quick, slow):
+                for admitted in list(node.pods)[:1]:
+                    node.remove(admitted.uid)
+
+        assert state(quick) == state(slow)

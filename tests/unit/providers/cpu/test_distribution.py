@@ -91,6 +91,42 @@ def test_a_choice_of_four_nodes_is_remembered_wrongly():
     assert plan.nodes == (0, 1, 2, 7)
 
 
+def test_from_1_38_on_a_choice_of_four_nodes_is_remembered():
+    plan = plan_distribution([4, 4, 4, 4, 3, 3, 3, 3], 4, 12, 1, forgets=False)
+    assert plan is not None
+    assert plan.nodes == (0, 1, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("hinted_nodes", "cpus"),
+    [
+        (0, "0-3"),
+        (1, "0-3"),
+        (2, "0-1,4-5"),
+        (3, "0-1,4,8"),
+        (4, "0-3"),  # more nodes than there are
+    ],
+)
+def test_from_1_38_on_cpus_span_as_many_nodes_as_the_affinity(hinted_nodes: int, cpus: str):
+    topology = cpu_topology(grid(3, 4))
+    profile = VersionProfile(distribution_spans_affinity=True)
+    got = distribute(topology, topology.cpus, 4, 0, CpuOptions(), profile, hinted_nodes)
+    assert str(CPUSet.from_int(got)) == cpus
+
+    before = distribute(topology, topology.cpus, 4, 0, CpuOptions(), VersionProfile(), hinted_nodes)
+    assert str(CPUSet.from_int(before)) == "0-3"
+
+
+def test_fewer_cpus_than_nodes_of_the_affinity_are_spread_as_ever():
+    topology = cpu_topology(grid(3, 4, smt=2))
+    profile, options = (
+        VersionProfile(distribution_spans_affinity=True),
+        CpuOptions(full_pcpus_only=True),
+    )
+    got = distribute(topology, topology.cpus, 4, 0, options, profile, 3)
+    assert str(CPUSet.from_int(got)) == "0-3"
+
+
 def test_search_stops_one_choice_after_perfect_balance():
     plan = plan_distribution([3, 3, 3, 3, 1, 1], 4, 8, 1)
     assert plan is not None
@@ -129,14 +165,17 @@ def test_many_nodes_with_free_cpus_of_a_few_kinds():
     st.integers(1, 7),
     st.integers(1, 30),
     st.sampled_from([1, 1, 2, 4]),
+    st.booleans(),
 )
 @examples(200)
-def test_the_best_plan_is_what_trying_everything_finds(free_counts, size, groups, group_size):
+def test_the_best_plan_is_what_trying_everything_finds(
+    free_counts, size, groups, group_size, forgets
+):
     size = min(size, len(free_counts))
     count = groups * group_size
-    plan = plan_distribution(free_counts, size, count, group_size)
+    plan = plan_distribution(free_counts, size, count, group_size, forgets=forgets)
     described = None if plan is None else (plan.nodes, plan.share, plan.remainder_nodes)
-    assert described == model_cpus.plan(free_counts, size, count, group_size)
+    assert described == model_cpus.plan(free_counts, size, count, group_size, forgets=forgets)
 
 
 @given(st.integers(2, 5), st.integers(1, 4), st.sampled_from([1, 2]), st.data())

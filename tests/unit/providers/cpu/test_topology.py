@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from alignup.errors import ConfigError
+from alignup.kubernetes.versions import VersionProfile
 from alignup.machine.machine import Core
-from alignup.providers.cpu.topology import cpu_topology
+from alignup.providers.cpu.topology import _irregular_size, cpu_topology
 from inputs.cpu_machines import grid, machine_of
 
 
@@ -51,6 +52,32 @@ def test_sizes_of_sockets_and_cores_are_averages_rounded_down():
     sockets = [part for node in topology.outer for part in node.parts]
     assert [(socket.size, socket.whole) for socket in sockets] == [(4, 3), (3, 3)]
     assert [(node.size, node.whole) for node in topology.outer] == [(4, 4), (3, 3)]
+
+
+def test_from_1_38_on_sockets_and_cores_have_their_own_size():
+    uneven = machine_of(
+        [[Core((0, 1), 0), Core((2, 3), 0)], [Core((4,), 1), Core((5,), 1), Core((6,), 1)]]
+    )
+    topology = cpu_topology(uneven, VersionProfile(groups_free_by_own_size=True))
+    sockets = [part for node in topology.outer for part in node.parts]
+    cores = [core for socket in sockets for core in socket.parts]
+    assert [socket.whole for socket in sockets] == [4, 3]
+    assert [core.whole for core in cores] == [2, 2, 1, 1, 1]
+    assert topology.cpus_per_core == 1
+    assert topology is not cpu_topology(uneven)
+
+
+@pytest.mark.parametrize(
+    ("reserved", "largest", "profile"),
+    [
+        (0b1, 3, None),  # socket 0 has 4 CPUs, and counts as free while 3 of them are
+        (0b10000, None, None),  # socket 1 is smaller than the average
+        (0b1, None, VersionProfile(groups_free_by_own_size=True)),
+    ],
+)
+def test_requests_that_can_take_cpus_that_were_not_counted_are_known(reserved, largest, profile):
+    uneven = machine_of([[Core((cpu,), 0) for cpu in range(4)], [Core((4,), 1), Core((5,), 1)]])
+    assert _irregular_size(cpu_topology(uneven, profile), reserved) == (largest and largest + 1)
 
 
 def test_without_known_caches_a_socket_is_one_l3_group():
