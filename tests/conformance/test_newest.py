@@ -1,4 +1,7 @@
-"""Nodes decide as the kubelets 1.36 and 1.37 did on what 1.37 changed."""
+"""Nodes decide as kubelets did on what the newest releases changed.
+
+Those are 1.37, with 1.36 beside it, and the preview of 1.38, after restarts of the kubelet too.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from inputs.vectors import vectors
 from replays.kubelet_answers import check_case
 
 
-@pytest.mark.parametrize("name", ["1.37", "pod-level-managers"])
+@pytest.mark.parametrize("name", ["1.37", "1.38", "1.38-restart", "pod-level-managers"])
 def test_every_scenario_ends_as_in_that_release(name: str) -> None:
     failures = []
     cases = list(vectors(f"newest/{name}", own=True))

@@ -19,9 +19,14 @@ def check_attempt(case: dict[str, Any], attempt: int) -> None:
             uid = scenario_step["admit"]["metadata"]["uid"]
             refused[uid] = {} if expected["admitted"] else expected
 
+        refused |= {pod["uid"]: pod for pod in expected.get("again", ()) if not pod["admitted"]}
+
         # the program that records passes over the start of a pod that is not there; no kubelet is
         # asked
-        not_there = refused.get(scenario_step.get("start", ""), {})
+        not_there = {}
+        if expected["admitted"]:  # a kubelet that does not run says so itself
+            not_there = refused.get(scenario_step.get("start", ""), {})
+
         refusal = {
             key: not_there[key] for key in ("admitted", "reason", "message") if key in not_there
         }

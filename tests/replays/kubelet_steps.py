@@ -150,6 +150,7 @@ class Picks:
 
     def __init__(self, case: dict[str, Any], attempt: int) -> None:
         self.near = where(case)
+        self.attempt = attempt
         self.random = Random(attempt)
         self.expected: dict[str, Any] = {}
         self.container = ""
@@ -164,7 +165,11 @@ class Picks:
             counts = dict(recorded.get("devices", {}).get(resource, {}))
             picked = []
             others = sorted(set(available) - set(must_include))
-            for device in [*must_include, *self.random.sample(others, len(others))]:
+            devices = [*must_include, *self.random.sample(others, len(others))]
+            if self.attempt and "devices" not in recorded:  # of a pod that is refused later on
+                return devices[:size]
+
+            for device in devices:
                 if counts.get(self.near[resource][device], 0) > 0:
                     counts[self.near[resource][device]] -= 1
                     picked.append(device)
