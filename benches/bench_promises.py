@@ -130,6 +130,42 @@ def test_remove(benchmark, part, admissions):
     part("median", min(quietest(seconds, 0.5) for _, seconds in admissions), 5300, 3e-6)
 
 
+def on_sockets(*numa_nodes: int) -> Node:
+    """Return a node whose sockets have so many NUMA nodes each."""
+    total = sum(numa_nodes)
+    description = scenario(total, cores=4)
+    sockets = [socket for socket, count in enumerate(numa_nodes) for _ in range(count)]
+    for node, socket in zip(description["machine"]["numaNodes"], sockets, strict=True):
+        for core in node["cores"]:
+            core["socket"] = socket
+
+    if total > 8:
+        description["kubelet"]["topologyManagerPolicyOptions"] = {
+            "max-allowable-numa-nodes": str(total)
+        }
+    return Node.from_dict(description)
+
+
+@pytest.mark.benchmark(group="promises")
+def test_admit_where_sockets_differ(benchmark):
+    """At most 1.5 times as long as where they are equal; 8 CPUs a NUMA node, 4 asked for."""
+    pod = pod_of([Demand(4, 8, {"example.com/gpu": 1})])
+    nodes = {split: on_sockets(*split) for split in ((4, 4), (5, 3), (5, 4), (2, 1))}
+    quickest = dict.fromkeys(nodes, float("inf"))
+
+    def turn() -> None:
+        for split, node in nodes.items():
+            for _ in range(300):
+                quickest[split] = min(quickest[split], timed(lambda: node.admit(pod)))  # noqa: B023
+                node.remove(pod.uid)
+
+    benchmark.pedantic(turn, rounds=TURNS)
+    assert nodes[4, 4].admit(pod).admitted
+    if not benchmark.disabled:
+        ratios = {split: seconds / quickest[4, 4] for split, seconds in quickest.items()}
+        assert max(ratios.values()) <= 1.5, ratios
+
+
 @pytest.mark.benchmark(group="promises")
 def test_evaluate(benchmark, part):
     """One pod on 10,000 nodes of 3 policies and up to 3 pods, the worst of four demands: 1/16."""
