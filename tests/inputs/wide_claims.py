@@ -38,7 +38,62 @@ def cel(expression: str) -> dict[str, Any]:
 
 def drawn(random: Random, name: str) -> dict[str, Any]:
     """Return a question, for every release; see `settable` for its gates."""
-    return _Drawing(random).question(name)
+    question = _Drawing(random).question(name)
+    if random.random() < 0.4:
+        _respell(random, question)
+
+    return question
+
+
+def _respell(random: Random, question: dict[str, Any]) -> None:
+    """Give some names their driver's domain, or take it away, and some versions a build.
+
+    Rarely a name is there in both forms, and a version is none.
+    """
+    drivers = [resource_slice["spec"]["driver"] for resource_slice in question["slices"]]
+    for resource_slice in question["slices"]:
+        for device in resource_slice["spec"].get("devices", ()):
+            _respell_device(random, device, resource_slice["spec"]["driver"])
+
+    requests = [
+        request for claim in question["claims"] for request in claim["spec"]["devices"]["requests"]
+    ]
+    for request in requests:
+        for way in request.get("firstAvailable", (request.get("exactly"),)):
+            if "capacity" in way:
+                amounts = way["capacity"]["requests"]
+                driver = random.choice(drivers or DRIVERS)
+                way["capacity"]["requests"] = _respelled(random, amounts, driver)
+
+    for claim in question["allocated"]:
+        for result in claim["status"]["allocation"]["devices"]["results"]:
+            if result.get("consumedCapacity"):
+                amounts = result["consumedCapacity"]
+                result["consumedCapacity"] = _respelled(random, amounts, result["driver"])
+
+
+def _respell_device(random: Random, device: dict[str, Any], driver: str) -> None:
+    """Respell the names of a device's attributes and capacities, and its versions."""
+    for key in ("attributes", "capacity"):
+        if key in device:
+            device[key] = _respelled(random, device[key], driver)
+
+    for value in device.get("attributes", {}).values():
+        if "version" in value and random.random() < 0.5:
+            value["version"] += random.choice(("+one", "+two", "+a.b", ".1"))
+
+
+def _respelled(random: Random, values: dict[str, Any], driver: str) -> dict[str, Any]:
+    """Return values by name, with some names in their other form."""
+    respelled = {}
+    for name, value in values.items():
+        other = name.removeprefix(f"{driver}/") if "/" in name else f"{driver}/{name}"
+        chosen = random.choice((name, name, other))
+        respelled[chosen] = value
+        if random.random() < 0.03:
+            respelled[other] = value
+
+    return respelled
 
 
 def settable(features: dict[str, bool], release: str) -> dict[str, bool]:
@@ -49,7 +104,12 @@ def settable(features: dict[str, bool], release: str) -> dict[str, bool]:
         "1.38": {"DRADeviceTaints", "DRAPartitionableDevices", "DRADeviceBindingConditions"},
     }[release]
     if not features.get("DRAConsumableCapacity", True):
-        lost = {*lost, "DRAFractionalCapacityRange"}
+        if release == "1.38":
+            # it is on by default there, and needs the other gate
+            features = {**features, "DRAFractionalCapacityRange": False}
+        else:
+            lost = {*lost, "DRAFractionalCapacityRange"}
+
     return {name: value for name, value in features.items() if name not in lost}
 
 

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 # there.
 UNSCHEDULABLE: Final = "Unschedulable"
 _BILLION: Final = 10**9
+_NO_OVERHEAD: Final = objects.Overhead()
 # On a machine with more NUMA nodes, hints are given for one or two of them, and for all.
 _MOST_LISTED: Final = 8
 PCI_ADDRESS: Final = "resource.kubernetes.io/pciBusID"
@@ -137,6 +138,8 @@ def node_resources(
 ) -> Counter[str]:
     """Return what an allocated claim counts as on the node, in billionths.
 
+    A resource is there, be it with 0, where a device says that it counts as such.
+
     Source: `buildNodeAllocatableDRAInfo`.
 
     Args:
@@ -157,35 +160,51 @@ def node_resources(
 
         for name, resource in device.node_allocatable_resources.items():
             overhead = resource.overhead
-            amounts[name] += overhead.per_pod + users * overhead.per_container
-            mapping = resource.mapping
-            if mapping is None:
-                continue
-            if not mapping.capacity_key:
-                amounts[name] += mapping.device_multiplier
-                continue
-            if allocated.consumed_capacity is None:
-                problem = (
-                    f"ConsumedCapacity is nil, but Capacity key '{mapping.capacity_key}' is set in "
-                    "NodeAllocatableResources"
-                )
-                raise AllocationError(
-                    f"claim {claim}, device {allocated.device}: {problem} for resource {name}"
-                )
+            if overhead != _NO_OVERHEAD:
+                amounts[name] += overhead.per_pod + users * overhead.per_container
 
-            consumed = _consumed_of(allocated, mapping.capacity_key, gates)
-            product = consumed * mapping.capacity_multiplier
-            if not gates.is_before_38 and (consumed < 0 or product < 0):
-                problem = f"what it counts as for resource {name} must not be negative"
-                raise AllocationError(f"claim {claim}, device {allocated.device}: {problem}")
+            if resource.mapping is not None:
+                try:
+                    mapped = _mapped(resource.mapping, allocated, gates)
+                except AllocationError as error:
+                    where = f"claim {claim}, device {allocated.device}"
+                    raise AllocationError(f"{where}: {error} for resource {name}") from error
 
-            amounts[name] += -(-product // _BILLION)
+                if mapped is not None:
+                    amounts[name] += mapped
 
     return amounts
 
 
-def _consumed_of(allocated: objects.Allocated, key: str, gates: Gates) -> int:
+def _mapped(mapping: objects.Mapping, allocated: objects.Allocated, gates: Gates) -> int | None:
+    """Return how much of a resource a device stands for, in billionths; None: it does not say.
+
+    Raises:
+        AllocationError: as `node_resources`.
+    """
+    key = mapping.capacity_key
+    if not key:
+        return mapping.device_multiplier or None
+
+    if allocated.consumed_capacity is None:
+        problem = f"ConsumedCapacity is nil, but Capacity key '{key}' is set in"
+        raise AllocationError(f"{problem} NodeAllocatableResources")
+
+    consumed = _consumed_of(allocated, key, gates)
+    if consumed is None:
+        return None
+
+    product = consumed * mapping.capacity_multiplier
+    if not gates.is_before_38 and (consumed < 0 or product < 0):
+        raise AllocationError(f"what Capacity key '{key}' counts as must not be negative")
+
+    return -(-product // _BILLION)
+
+
+def _consumed_of(allocated: objects.Allocated, key: str, gates: Gates) -> int | None:
     """Return what an allocation takes of a capacity, from 1.38 on by either of its names.
+
+    None: it does not say.
 
     Source: `LookupByQualifiedName`.
     """
@@ -201,7 +220,7 @@ def _consumed_of(allocated: objects.Allocated, key: str, gates: Gates) -> int:
         if name in amounts:
             return amounts[name]
 
-    return 0
+    return None
 
 
 class ClaimProvider:
@@ -560,7 +579,7 @@ class ClaimProvider:
             for container in users:
                 if self._gates.is_before_38:
                     of_pod.update(overhead)
-                else:
+                elif +overhead:
                     by_container.setdefault(container, Counter()).update(+overhead)
 
         return of_pod, by_container

@@ -449,12 +449,10 @@ def _bindings(values: list[Any] | dict[Any, Any], *, is_pair: bool) -> list[tupl
     if not is_pair:
         return [(value,) for value in values]
     if isinstance(values, dict):
-        missing = {
-            key: EvaluationError(f"no such key: {key}")
-            for key, value in values.items()
-            if value is cel.UNREADABLE
+        faults = {
+            key: cel.unreadable(key) for key, value in values.items() if value is cel.UNREADABLE
         }
-        return list({**values, **missing}.items())
+        return list({**values, **faults}.items())
 
     return list(enumerate(values))
 

@@ -249,8 +249,9 @@ def equal(left: Any, right: Any) -> bool:
     if kind == "list":
         return len(left) == len(right) and all(map(_may_equal, left, right))
     if kind == "map":
-        if UNREADABLE in left.values():
-            raise EvaluationError("the value of an attribute is invalid or not supported")
+        for key, part in left.items():
+            if part is UNREADABLE:
+                raise unreadable(key)
 
         return len(left) == len(right) and all(_is_entry(right, *item) for item in left.items())
     if kind == "optional_type":
@@ -330,15 +331,24 @@ def entry(value: Any, key: Any) -> Any:
     return ABSENT if entry_value is UNREADABLE else entry_value
 
 
+def unreadable(name: str) -> EvaluationError:
+    """Return the error of an attribute that is there, and cannot be read."""
+    problem = "value is invalid or its type is not supported by this version"
+    return EvaluationError(f"attribute {name}: {problem}")
+
+
 def element(value: Any, key: Any) -> Any:
     """Return an element of a list, or what a map has by a key, else `ABSENT`.
 
     Raises:
-        EvaluationError: it has no elements, or they have no such keys.
+        EvaluationError: it has no elements, or they have no such keys, or it is unreadable.
     """
     if not isinstance(key, str | int | float):
         raise EvaluationError(f"invalid qualifier type: {kind_of(key)}")
     if isinstance(value, dict):
+        if isinstance(key, str) and value.get(key) is UNREADABLE:
+            raise unreadable(key)
+
         entry_value = entry(value, key)
         if entry_value is ABSENT and isinstance(value, Domains):
             return {}
