@@ -221,8 +221,10 @@ class TopologyManager:
 
         None where that is not known before they are given it.
         """
-        if self.placer is None or pod.uid in self._pods or _is_of_claims(pod):
+        if self.placer is None or pod.uid in self._pods:
             return None
+        if pod.made_of is not None and pod.constraints.claimed_devices:
+            return None  # devices of a claim stand for some that the placer would give
         return self.lock.change(self.placer.preview, None, pod)
 
     def shares(self, pod: Pod) -> tuple[Share, ...] | None:
@@ -258,7 +260,10 @@ class TopologyManager:
 
     def _place(self, pod: Pod, policy: Policy, scope: Scope) -> Refusal | None:
         placer = None
-        if policy is self.policy and scope is self.scope and not _is_of_claims(pod):
+        # devices of a claim stand for some that the placer would give; what most pods are made of
+        # is not kept
+        is_plain = pod.made_of is None or not pod.constraints.claimed_devices
+        if is_plain and policy is self.policy and scope is self.scope:
             placer = self.placer
 
         refusal = None
@@ -383,11 +388,3 @@ def checked_provider(provider: object) -> HintProvider:
     if missing := ", ".join(name for name in methods if getattr(provider, name, None) is None):
         raise TypeError(f"expected a hint provider, got {provider!r} without {missing}")
     return cast("HintProvider", provider)
-
-
-def _is_of_claims(pod: Pod) -> bool:
-    """Return whether devices of a claim stand for some of a plugin's, which the placer would give.
-
-    Most pods have no status, and what they are made of is not kept.
-    """
-    return pod.made_of is not None and bool(pod.constraints.claimed_devices)
