@@ -491,3 +491,78 @@ def test_a_curve_in_letters() -> None:
 )
 def test_alignment_is_said_as_far_as_it_is_known(counts: Counts, sentence: str) -> None:
     assert alignment(counts) == sentence
+
+
+WHOLE = {
+    "metadata": {"name": "w", "uid": "w"},
+    "spec": {
+        "resources": {
+            "limits": {"cpu": "2", "memory": "2Mi"},
+            "requests": {"cpu": "2", "memory": "2Mi"},
+        },
+        "containers": [
+            {"name": "a", "resources": {"limits": {"cpu": "1", "memory": "1Mi"}}},
+            {"name": "b"},
+        ],
+    },
+}
+
+
+def restarting(*steps: Any) -> str:
+    """Return a line of a kubelet that gives pods CPUs as a whole, with these steps."""
+    kubelet = {
+        "topologyManagerPolicy": "restricted",
+        "topologyManagerScope": "pod",
+        "cpuManagerPolicy": "static",
+        "reservedSystemCPUs": "0",
+        "featureGates": {"PodLevelResourceManagers": True},
+    }
+    return scenario(kubelet=kubelet, steps=[{"admit": WHOLE}, *steps])
+
+
+def test_a_restart_is_said_with_what_became_of_the_pods(alignup, write) -> None:
+    restart = {"restart": True}
+    file = write("s.jsonl", restarting(restart, {"admit": manifest("p")}, restart))
+    run = alignup("replay", file, "--kubelet-version", "1.37")
+    lines = run.out.splitlines()
+    refusal = lines.pop(3)
+    assert refusal.startswith("     w: refused, TopologyAffinityError: pod refused by policy")
+    assert lines == [
+        "two pods:",
+        "  0: admitted, a: NUMA node 3, CPUs 2; b: NUMA node 3, CPUs 3",
+        "  1: the kubelet restarted",
+        "  2: admitted, c0: NUMA node 0, CPUs 1",
+        "  3: the kubelet restarted",
+        "     p: admitted, c0: NUMA node 0, CPUs 1",
+    ]
+    assert alignup("replay", file, "--fail-on-refusal").status == 1
+
+
+def test_releases_differ_by_what_a_restart_does(alignup, write) -> None:
+    file = write("s.jsonl", restarting({"restart": True}))
+    run = alignup("replay", "--compare-versions", "1.37,1.38", file)
+    assert [line.split(":")[0] for line in run.out.splitlines()] == [
+        "two pods",
+        "  0",
+        "  1",
+        "    1.37",
+        "    1.38",
+    ]
+    assert "1.38: restarted | w admitted, a: NUMA node 3, CPUs 2" in run.out
+    assert "1.37: restarted | w refused, TopologyAffinityError" in run.out
+
+
+def test_a_kubelet_that_does_not_start_again_is_said(alignup, write) -> None:
+    line = json.loads(restarting({"restart": True}, {"restart": True}))
+    line["kubelet"]["topologyManagerPolicy"] = "best-effort"
+    line["machine"]["numaNodes"][0]["cores"] = [{"cpus": [cpu], "socket": 0} for cpu in range(2)]
+    line["machine"]["numaNodes"][1]["cores"] = [{"cpus": [cpu], "socket": 1} for cpu in range(2, 6)]
+    file = write("s.jsonl", json.dumps(line))
+    run = alignup("replay", file)
+    assert run.out.splitlines()[-1] == (
+        '  2: the kubelet does not start: current set of available CPUs "0-5" doesn\'t match with '
+        'CPUs in state "0-1,4-5"'
+    )
+    assert alignup("replay", file, "--fail-on-refusal").status == 1
+    compared = alignup("replay", "--compare-versions", "1.37", file)
+    assert "1.37: the kubelet does not start" in compared.out

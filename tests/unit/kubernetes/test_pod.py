@@ -392,3 +392,24 @@ def test_the_first_container_is_told_why_it_shares(pod, reason):
 def test_the_managers_may_give_to_a_pod_as_a_whole(level, is_shared):
     made = read_pod(manifest([], [ONE], {"limits": BOTH}))
     assert made.read_as(PodReading(level)).has_shared_pool is is_shared
+
+
+@pytest.mark.parametrize(
+    ("init", "expected", "counted"),
+    [
+        ({"hugepages-2Mi": "4Mi"}, {"memory": 1}, {"memory": 1, "hugepages-2Mi": 4 << 20}),
+        ({"hugepages-2Mi": "0"}, {"memory": 1}, {"memory": 1, "hugepages-2Mi": 0}),
+        ({}, {"memory": 1}, None),
+    ],
+)
+def test_memory_for_which_only_init_containers_ask_counts_from_1_38_on(init, expected, counted):
+    limits = {"cpu": "1", "memory": "1"}
+    spec = {
+        "initContainers": [{"name": "i", "resources": {"limits": {**limits, **init}}}],
+        "containers": [{"name": "c", "resources": {"limits": limits}}],
+    }
+    pod = read_pod({"metadata": {"name": "p"}, "spec": spec})
+    newest = pod.read_as(PodReading(init_only_memory_counts=True))
+    assert dict(pod.memory) == expected
+    assert dict(newest.memory) == (counted or expected)
+    assert (pod.readings is None) is (counted is None)

@@ -8,9 +8,11 @@ import pytest
 
 from alignup.errors import ConfigError
 from alignup.kubernetes.kubelet_config import KubeletConfig
+from alignup.kubernetes.versions import PodLevel
 from alignup.machine.machine import Machine
 from alignup.node import Node
-from alignup.node.restart import check_start, restarted
+from alignup.node.restart import check_start, readmitted, restarted, successor
+from alignup.records import replace
 from inputs.machines import machine_of
 
 GPU = "example.com/gpu"
@@ -161,3 +163,90 @@ def test_with_a_whole_verdict_the_kubelet_looks_at_the_node_as_well() -> None:
 
     assert [kept.uid for kept in restart.node.pods] == ["a"]
     assert restart.refused["b"].reason == "OutOfcpu"
+
+
+WHOLE = {
+    **MEMORY,
+    "topologyManagerScope": "pod",
+    "topologyManagerPolicy": "restricted",
+    "featureGates": {"PodLevelResourceManagers": True},
+}
+
+
+def whole_pod(uid: str, cpus: int) -> dict[str, Any]:
+    """Return a pod with resources of its own, all of which its one container has."""
+    made = pod(uid, cpus)
+    resources = made["spec"]["containers"][0]["resources"]
+    resources["requests"] = resources["limits"]
+    made["spec"]["resources"] = resources
+    return made
+
+
+def whole_node(version: str) -> Node:
+    return Node.from_dict(
+        {
+            "machine": machine_of(2, 4),
+            "kubelet": {**STATIC, **WHOLE},
+            "kubeletVersion": version,
+        }
+    )
+
+
+@pytest.mark.parametrize(("version", "cpus"), [("1.36", "2,10"), ("1.37", "2,10"), ("1.38", "1,9")])
+def test_pods_with_resources_of_their_own_are_restored_from_1_38_on(
+    version: str, cpus: str
+) -> None:
+    """Earlier kubelets give them others, and do not start on their state a second time."""
+    node = whole_node(version)
+    assert node.admit(whole_pod("a", 2))
+    assert str(node.allocation("a", "c").cpus) == "1,9"
+
+    restart = restarted(node, node.config)
+    assert restart.refused == {}
+    assert str(restart.node.allocation("a", "c").cpus) == cpus
+    if version == "1.38":
+        assert str(restarted(restart.node, node.config).node.allocation("a", "c").cpus) == cpus
+        return
+
+    lost = 'current set of available CPUs "0-15" doesn\'t match with CPUs in state "0,2-8,10-15"'
+    with pytest.raises(ConfigError, match=f"^{lost}$"):
+        restarted(restart.node, node.config)
+
+
+def test_a_kubelet_of_another_release_reads_the_pods_in_its_own_way() -> None:
+    node = whole_node("1.37")
+    assert node.admit(whole_pod("a", 2))
+
+    upgraded = restarted(node, replace(node.config, version="1.38"))
+    assert str(upgraded.node.allocation("a", "c").cpus) == "1,9"
+
+    config = replace(node.config, feature_gates={"PodLevelResourceManagers": False})
+    shared = restarted(node, config)
+    assert [kept.pod_level for kept in shared.node.pods] == [PodLevel.SHARES]
+
+
+def test_what_a_refused_pod_holds_is_given_back_after_the_last_pod() -> None:
+    """Until then nobody can have it, as a kubelet waits for its sources."""
+    node = node_of()
+    for manifest in (pod("wide", 12), pod("narrow", 1)):
+        assert node.admit(manifest)
+
+    after = successor(node, config_of(topologyManagerPolicy="single-numa-node"))
+    free_cpus = []
+    for readmission in readmitted(after, after.pods):
+        free_cpus.append((readmission.pod.uid, len(after.cpu.free_cpus)))
+        assert (readmission.refusal is None) == (readmission.pod.uid == "narrow")
+
+    assert free_cpus == [("wide", 2), ("narrow", 2)]
+    assert len(after.cpu.free_cpus) == 14
+
+
+def test_claims_stay_with_their_pods() -> None:
+    node = node_of()
+    node.know_claims([], name="n")
+    assert node.admit(pod("a", 1))
+
+    after = restarted(node, node.config).node
+    assert after.claims is not None
+    assert after.claims is not node.claims
+    assert after.claims in after.manager.providers

@@ -13,12 +13,14 @@ from alignup.replay.scenario import (
     MOST_SHOWN_HINTS,
     RecordingProvider,
     Remove,
+    Restart,
     Start,
     admission_dict,
     hints_dict,
     read_step,
     read_steps,
     replay,
+    replay_steps,
     steps_of,
 )
 from alignup.topology_manager.admission import Admission
@@ -375,6 +377,9 @@ def test_a_pod_that_gave_way_is_not_there_to_be_started() -> None:
         ({"remove": 3}, "the uid of a pod"),
         ({"start": "x"}, "the name of a container"),
         ({"admit": {"spec": 1}}, "expected"),
+        ({"restart": 1}, "expected true, got 1 at restart"),
+        ({"restart": True, "uid": "x"}, "no keys but restart and kubeletVersion, got .*'uid'"),
+        ({"restart": True, "kubeletVersion": 1}, "the version of a kubelet"),
     ],
 )
 def test_a_malformed_step_is_refused(step, expected: str) -> None:
@@ -398,3 +403,120 @@ def test_steps_are_records() -> None:
         Start("x", "c"),
         Remove("x"),
     ]
+    assert read_steps({"steps": [{"restart": True}]}) == [Restart()]
+
+
+WHOLE = {
+    "resources": {amounts: {"cpu": "4", "memory": "2Gi"} for amounts in ("limits", "requests")},
+    "containers": [
+        {"name": "c0", "resources": {"limits": {"cpu": "2", "memory": "1Gi"}}},
+        {"name": "c1"},
+    ],
+}
+WHOLE_POD = {"metadata": {"name": "w", "uid": "w"}, "spec": WHOLE}
+WHOLE_KUBELET = {
+    **SCENARIO["kubelet"],
+    "topologyManagerPolicy": "best-effort",
+    "topologyManagerScope": "pod",
+    "featureGates": {"PodLevelResourceManagers": True},
+}
+RESTART = {"restart": True}
+
+
+def cpus_of(answer: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the CPUs of the first container of each pod that was admitted again."""
+    return [(pod["uid"], pod["containers"]["c0"]["cpus"]) for pod in answer["again"]]
+
+
+def test_after_a_restart_pods_are_admitted_again_in_their_order() -> None:
+    """Devices are those of before; their plugins have not registered yet, so there are no hints."""
+    *_, refused, restart, removed = answers_to(
+        {"admit": manifest("p", 2, 1, 1)},
+        {"admit": manifest("q", 1, 1, 0)},
+        {"admit": manifest("r", 2, 1, 1)},
+        RESTART,
+        {"remove": "r"},
+    )
+
+    assert (refused["admitted"], removed["admitted"]) == (False, True)
+    assert (restart["admitted"], restart["sharedCpus"]) == (True, refused["sharedCpus"])
+    assert cpus_of(restart) == [("p", "4,12"), ("q", "5")]
+    again = restart["again"][0]["containers"]["c0"]
+    assert again["devices"] == {"example.com/gpu": ["gpu0"], "example.com/nic": ["nic0"]}
+    assert again["hints"]["devices"] == {"example.com/gpu": None, "example.com/nic": None}
+    assert [hint["numaNodes"] for hint in again["hints"]["cpu"]["cpu"]] == [[1], [0, 1]]
+
+
+def test_a_kubelet_that_does_not_start_answers_nothing_until_one_does() -> None:
+    """A kubelet 1.37 loses CPUs of pods that have some as a whole, and refuses its own state."""
+    admit = {"admit": WHOLE_POD}
+    later = {"admit": manifest("p", 1, 0, 0)}
+    steps = [admit, RESTART, RESTART, later, {"remove": "w"}]
+    came, first, second, refused, removed = answers_to(*steps, kubelet=WHOLE_KUBELET)
+
+    assert came["containers"]["c0"]["cpus"] == "1,9"
+    assert cpus_of(first) == [("w", "3,11")]
+    message = (
+        'the kubelet does not start: current set of available CPUs "0-15" doesn\'t match with CPUs '
+        'in state "0,3-8,11-15"'
+    )
+    for answer in (second, refused, removed):
+        assert (answer["admitted"], answer["reason"], answer["message"]) == (False, "", message)
+        assert answer["sharedCpus"] == "0,5-8,13-15"
+
+    assert (second["again"], "again" in refused) == ([], False)
+
+
+def test_a_kubelet_is_upgraded_by_a_restart() -> None:
+    """What it finds it restores, if the one before has not lost it."""
+    upgrade = {**RESTART, "kubeletVersion": "1.38"}
+    _, upgraded, later = answers_to({"admit": WHOLE_POD}, upgrade, RESTART, kubelet=WHOLE_KUBELET)
+    assert cpus_of(upgraded) == cpus_of(later) == [("w", "1,9")]
+    hint = upgraded["again"][0]["podHints"]["cpu"]["cpu"][0]
+    assert hint["numaNodes"] == [0]
+    assert "score" in hint
+
+    _, unknown, back = answers_to(
+        {"admit": manifest("p", 1, 0, 0)},
+        {**RESTART, "kubeletVersion": "1.30"},
+        RESTART,
+        kubelet={
+            **SCENARIO["kubelet"],
+            "cpuManagerPolicyOptions": {"prefer-align-cpus-by-uncorecache": "true"},
+        },
+    )
+    assert "prefer-align-cpus-by-uncorecache" in unknown["message"]
+    assert back["admitted"]
+
+
+def test_a_pod_that_a_restart_refuses_is_gone() -> None:
+    """It may be removed, and a container of it cannot start."""
+    steps = [{"admit": WHOLE_POD}, RESTART, {"start": "w", "container": "c0"}, {"remove": "w"}]
+    kubelet = {**WHOLE_KUBELET, "topologyManagerPolicy": "restricted"}
+    _, restart, started, removed = answers_to(*steps, kubelet=kubelet)
+
+    assert [(pod["admitted"], pod["reason"]) for pod in restart["again"]] == [
+        (False, "TopologyAffinityError")
+    ]
+    assert restart["again"][0]["sharedCpus"] == "0,3-8,11-15"
+    assert restart["sharedCpus"] == "0-15"
+    assert (started["admitted"], started["reason"]) == (False, "TopologyAffinityError")
+    assert removed["admitted"]
+
+
+def test_a_users_recorders_are_made_anew_for_the_node_after_a_restart() -> None:
+    recorders: list[tuple[str, RecordingProvider]] = []
+
+    def record(provider: Any) -> RecordingProvider:
+        recorders.append((provider.name, RecordingProvider(provider)))
+        return recorders[-1][1]
+
+    node = Node.from_dict(SCENARIO, wrap=record)
+    earlier_recorders = list(recorders)
+    steps = [{"admit": manifest("p", 2, 1, 1)}, RESTART]
+    _, restart = replay_steps(node, steps, recorders)
+    assert [name for name, _ in recorders] == [name for name, _ in earlier_recorders]
+    assert not {id(recorder) for _, recorder in recorders} & {
+        id(recorder) for _, recorder in earlier_recorders
+    }
+    assert restart["again"][0]["containers"]["c0"]["hints"]["cpu"]["cpu"]

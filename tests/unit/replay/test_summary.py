@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ from alignup.replay.summary import (
     summarized,
     with_kubelet,
 )
+from inputs.machines import machine_of
 from inputs.traces import scenario
 
 POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
@@ -217,3 +219,56 @@ def test_nothing_is_divided_by_nothing() -> None:
 def test_the_configuration_is_named_where_there_is_one() -> None:
     assert "configuration" not in Report([]).to_dict()
     assert Report([], "none").to_dict()["configuration"] == "none"
+
+
+def restarting(*, whole: bool) -> dict[str, Any]:
+    """Return a scenario of a pod on a kubelet 1.37 that restarts twice."""
+    resources = {"limits": {"cpu": "4", "memory": "1Gi"}}
+    spec: dict[str, Any] = {"containers": [{"name": "c", "image": "i", "resources": resources}]}
+    if whole:
+        spec["resources"] = {**resources, "requests": resources["limits"]}
+
+    return {
+        "name": "n",
+        "machine": machine_of(2, 4),
+        "kubelet": {
+            "topologyManagerPolicy": "best-effort",
+            "topologyManagerScope": "pod",
+            "cpuManagerPolicy": "static",
+            "reservedSystemCPUs": "0",
+            "featureGates": {"PodLevelResourceManagers": True},
+        },
+        "kubeletVersion": "1.37",
+        "steps": [
+            {"admit": {"metadata": {"name": "p", "uid": "p"}, "spec": spec}},
+            {"restart": True},
+            {"restart": True},
+            {"remove": "p"},
+        ],
+    }
+
+
+def test_a_restart_is_a_step() -> None:
+    document = restarting(whole=False)
+    report = summary(document)
+    assert (report.counts.steps, report.counts.arrivals, report.config_error) == (4, 1, "")
+    assert [use.mean for use in report.uses] == [pytest.approx(4 * 3 / 4 / 7), 0]
+
+
+def test_a_report_ends_where_the_kubelet_does_not_start() -> None:
+    seen: list[int] = []
+    document = restarting(whole=True)
+    report = summarized(document, read_steps(document), tick=seen.append)
+    assert report.counts.steps == 2
+    assert report.config_error.startswith("current set of available CPUs")
+    assert sum(seen) == 4
+
+
+def test_a_pod_that_a_restart_refuses_may_be_removed() -> None:
+    document = restarting(whole=True)
+    document["kubelet"]["topologyManagerPolicy"] = "restricted"
+    del document["steps"][2]
+    spec = document["steps"][0]["admit"]["spec"]
+    spec["containers"].append({"name": "d", "image": "i"})
+    spec["containers"][0]["resources"] = {"limits": {"cpu": "2", "memory": "512Mi"}}
+    assert summary(document).counts.steps == 3

@@ -72,7 +72,7 @@ class DeviceProvider(DeviceHolders):
         self._preferences = {
             resource: preference_of(plugin) for resource, plugin in plugins.items()
         }
-        # By pod uid, its init containers with devices that have ended.
+        # By pod uid, its init containers that name devices and have ended.
         self._ended: SharedDict[str, frozenset[str]] = SharedDict()
         for resource, devices in inventory.items():
             self.update(resource, devices)
@@ -250,35 +250,30 @@ class DeviceProvider(DeviceHolders):
         `devicemanager/manager.go`).
 
         Raises:
-            AllocationError: it is one that has devices.
+            AllocationError: it is one that names devices, be it none of them.
         """
         if container.name not in self._ended.get(pod.uid, ()):
             return
 
-        entry = self.pods.get(pod.uid, _NOTHING)
-        resource = next(iter(entry.containers[container.name]))
-        raise AllocationError(
-            f"no healthy devices present; cannot allocate unhealthy devices {resource}",
-            resources=(resource,),
-        )
+        claimed = pod.constraints.claimed_devices
+        for resource, _ in container.devices:
+            if resource in self.pools and (container.name, resource) not in claimed:
+                raise AllocationError(
+                    f"no healthy devices present; cannot allocate unhealthy devices {resource}",
+                    resources=(resource,),
+                )
 
     def started(self, pod: Pod, container_name: str) -> None:
         """Note that the init containers before this one have ended, but for sidecars."""
-        entry = self.pods.get(pod.uid)
-        if entry is None:
-            return
-
         names = [container.name for container in pod.all_containers]
         earlier_containers = pod.all_containers[: names.index(container_name)]
-        ended = self._ended.get(pod.uid, frozenset()).union(
+        ended_names = [
             container.name
             for container in earlier_containers
-            if container.is_init
-            and not container.is_sidecar
-            and entry.containers.get(container.name)
-        )
-        if ended:
-            self._ended[pod.uid] = ended
+            if container.is_init and not container.is_sidecar and container.devices
+        ]
+        if ended_names:
+            self._ended[pod.uid] = self._ended.get(pod.uid, frozenset()).union(ended_names)
 
     def allocate_pod(self, pod: Pod, affinity: TopologyHint) -> None:
         """Do nothing: a pod with resources of its own gets devices when its containers start.
@@ -409,6 +404,7 @@ class DeviceProvider(DeviceHolders):
 
         It is the container's until the end, so that a call that was cut short can be repeated.
         """
+        self._ended.pop(pod_uid, None)
         entry = self.pods.get(pod_uid)
         if entry is None or container_name not in entry.containers:
             return
@@ -417,7 +413,6 @@ class DeviceProvider(DeviceHolders):
             for resource, bits in entry.containers[container_name].items():
                 self.pools[resource].ledger.take_back(bits)
 
-            self._ended.pop(pod_uid, None)
             del self.pods[pod_uid]
             return
 

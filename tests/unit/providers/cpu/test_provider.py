@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +12,7 @@ from hypothesis import strategies as st
 from alignup.errors import AllocationError, ConfigError
 from alignup.kubernetes.pod import Container, Pod
 from alignup.kubernetes.policy_options import CpuOptions
+from alignup.kubernetes.versions import PodLevel, VersionProfile
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.machine import Core
 from alignup.node import Node
@@ -17,6 +21,9 @@ from alignup.topology_manager.hints import BitMask, TopologyHint
 from alignup.topology_manager.provider import HintProvider
 from inputs.cpu_machines import grid, machine_of, machines
 from inputs.strategies import examples
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 ANYWHERE = TopologyHint(None, False)
 NONE = CpuOptions()
@@ -434,3 +441,151 @@ def test_released_cpus_are_no_longer_kept_for_the_rest_of_the_pod():
     assert provider.topology_hints(pod, app) != before
     provider.release("u", "i")
     assert provider.topology_hints(pod, app) == before
+
+
+class TestRestoredPods:
+    """Pods with CPUs as a whole, found in the state of a kubelet that restarts."""
+
+    # an init container that ends, one that stays, and two, of which the last shares what is left
+    CONTAINERS = (
+        asking("i", 3, init=True),
+        asking("s", 1, sidecar=True),
+        asking("c", 2),
+        asking("d", 0),
+    )
+    WHOLE = 0b11_1111_00
+    HELD = MappingProxyType({"i": 0b1110_0, "s": 0b1_00, "c": 0b110_00, "d": 0b1110_0000})
+
+    def pod(self, cpus: int = 6) -> Pod:
+        return Pod(
+            "u",
+            "u",
+            all_containers=self.CONTAINERS,
+            exclusive_cpus=cpus,
+            pod_level=PodLevel.MANAGED,
+        )
+
+    def provider(
+        self, held: Mapping[str, int], shared: int = 0xFF03, *, restores: bool = True
+    ) -> CpuProvider:
+        """Return a provider of two NUMA nodes of 8 CPUs each, whose kubelet has restarted."""
+        profile = VersionProfile(pod_resources_restored=restores)
+        made = CpuProvider(grid(2, 8), 0b1, CpuOptions(), profile)
+        made.restore({"u": dict(held)}, shared, {"u": self.WHOLE})
+        made.readmits_pods = True
+        return made
+
+    def test_keep_what_they_have(self) -> None:
+        made = self.provider(self.HELD)
+        pod = self.pod()
+        assert hints(made.pod_topology_hints(pod)) == {(0,): True, (0, 1): False}
+
+        made.allocate_pod(pod, near(1))
+        assert dict(made.held["u"]) == dict(self.HELD)
+        assert made.whole_pods["u"] == self.WHOLE
+        assert int(made.shared_cpus) == 0xFF03
+
+    @pytest.mark.parametrize("known", range(4))
+    def test_are_completed_where_the_kubelet_had_not_written_down_all(self, known: int) -> None:
+        """The first containers keep theirs; the others choose among what is left of the pod's."""
+        first = dict(list(self.HELD.items())[:known])
+        made = self.provider(first)
+        pod = self.pod()
+        assert hints(made.pod_topology_hints(pod)) == {(0,): True, (0, 1): False}
+
+        made.allocate_pod(pod, near(0))
+        held = made.held["u"]
+        assert {name: held[name] for name in first} == first
+        assert [cpus.bit_count() for cpus in held.values()] == [3, 1, 2, 3]
+        assert held["s"] | held["c"] | held["d"] == self.WHOLE
+        assert int(made.shared_cpus) == 0xFF03
+
+    def test_give_all_back_where_too_little_is_left_to_complete_them(self) -> None:
+        made = self.provider({"i": 0b1110_0, "s": self.WHOLE & ~0b100})
+        with pytest.raises(AllocationError, match="too few CPUs are free: 2 asked"):
+            made.allocate_pod(self.pod(), near(0))
+
+        assert "u" not in made.held
+        assert "u" not in made.whole_pods
+        assert int(made.shared_cpus) == 0xFFFF
+
+    def test_of_another_size_have_no_hints(self) -> None:
+        assert hints(self.provider(self.HELD).pod_topology_hints(self.pod(cpus=7))) == {}
+
+    @pytest.mark.parametrize(
+        ("held", "shared"),
+        [
+            (HELD, 0xFFFF),  # all were given back, and the pod's entry not deleted yet
+            ({"c": HELD["c"]}, 0xFF03),  # entries of others were deleted, in any order
+            ({**HELD, "x": 0b100}, 0xFF03),
+        ],
+    )
+    def test_are_allocated_anew_where_they_are_left_of_a_release(
+        self, held: Mapping[str, int], shared: int
+    ) -> None:
+        """The hints are those of the pool as it will be then."""
+        made = self.provider(held, shared)
+        pod = self.pod()
+        assert hints(made.pod_topology_hints(pod)) == {(0,): True, (1,): True, (0, 1): False}
+
+        made.allocate_pod(pod, near(1))
+        assert made.whole_pods["u"] == 0b11_1111 << 8
+        assert {*made.held["u"]} == {"i", "s", "c", "d"}
+        assert int(made.shared_cpus) == 0xC0FF
+
+    def test_lose_what_they_had_in_kubelets_that_restore_nothing(self) -> None:
+        """A container that shares the pod's CPUs has more than it asks for, so there are no hints.
+
+        The old CPUs are nobody's, and not free.
+        """
+        made = self.provider(self.HELD, restores=False)
+        pod = self.pod()
+        assert hints(made.pod_topology_hints(pod)) == {}
+
+        made.allocate_pod(pod, ANYWHERE)
+        assert made.whole_pods["u"] == 0x1F02
+        assert int(made.shared_cpus) == 0xE001
+        made.release("u", "i")
+        for name in ("s", "c", "d"):
+            made.release("u", name)
+        assert int(made.shared_cpus) == 0xFF03
+
+    def test_are_left_alone_while_the_kubelet_runs(self) -> None:
+        made = self.provider(self.HELD, restores=False)
+        made.readmits_pods = False
+        made.allocate_pod(self.pod(), ANYWHERE)
+        assert made.whole_pods["u"] == self.WHOLE
+
+
+@pytest.mark.parametrize(
+    ("options", "shared", "held", "message"),
+    [
+        ({}, 0b1111_0001, {"c": 0b0110}, r'"0-7" doesn\'t match with CPUs in state "0-2,4-7"$'),
+        (
+            {"strict_cpu_reservation": True},
+            0b1111_0000,
+            {"c": 0b0110},
+            r'"1-7" doesn\'t match with CPUs in state "1-2,4-7"$',
+        ),
+        (
+            {"strict_cpu_reservation": True},
+            0,
+            {"c": 0b1111_1110},
+            "^default cpuset cannot be empty$",
+        ),
+    ],
+)
+def test_a_kubelet_that_lost_cpus_does_not_start_on_its_state(options, shared, held, message):
+    predecessor = CpuProvider(grid(1, 8), 0b1, CpuOptions(**options))
+    predecessor.restore({"u": held}, shared)
+    with pytest.raises(ConfigError, match=message):
+        CpuProvider(grid(1, 8), 0b1, CpuOptions(**options)).inherit(predecessor)
+
+
+def test_a_kubelet_without_a_pool_and_without_containers_begins_anew():
+    options = CpuOptions(strict_cpu_reservation=True)
+    predecessor = CpuProvider(grid(1, 2), 0b1, options)
+    predecessor.restore({}, 0)
+    successor = CpuProvider(grid(1, 2), 0b1, options)
+    successor.inherit(predecessor)
+    assert str(successor.shared_cpus) == "1"

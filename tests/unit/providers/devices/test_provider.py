@@ -607,3 +607,39 @@ class TestClaimedDevices:
         assert admission
         assert not any(given.devices for given in admission.containers.values())
         assert not self.admitted("1.34", mappings, gpus=())
+
+
+class TestReadmission:
+    """After a restart of the kubelet, before plugins have registered again."""
+
+    def test_gives_no_hints_and_leaves_devices_where_they_are(self):
+        made = provider(0, 1)
+        held = give(made, 1, on(1), uid="p")
+        made.readmits_pods = True
+        container = wish("c", 1)
+        again = pod(container, uid="p", devices=((GPU, 1), (NIC, 1)))
+        assert made.topology_hints(again, container) == {GPU: None}
+        assert made.pod_topology_hints(again) == {GPU: None}
+
+        made.allocate(again, container, on(0))
+        assert made.devices("p", "c") == {GPU: (held,)}
+
+    def test_refuses_an_init_container_that_has_ended(self):
+        """No device is healthy yet, and the container does not run."""
+        made = provider(0, 1)
+        ended, sidecar = wish("i", 1, init=True), wish("s", 1, sidecar=True)
+        again = pod(ended, sidecar, wish("c", 0), uid="p")
+        for container in again.all_containers:
+            made.allocate(again, container, ANYWHERE)
+
+        made.started(again, "s")
+        successor = provider(0, 1)
+        successor.inherit(made.copy())
+        successor.readmits_pods = True
+        with pytest.raises(AllocationError, match=r"^no healthy devices present"):
+            successor.allocate(again, ended, ANYWHERE)
+
+        successor.allocate(again, sidecar, ANYWHERE)
+        for container in again.all_containers:
+            successor.release("p", container.name)
+        successor.allocate(again, ended, ANYWHERE)

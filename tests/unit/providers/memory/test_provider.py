@@ -8,9 +8,11 @@ from hypothesis import strategies as st
 
 from alignup.errors import AllocationError, ConfigError
 from alignup.kubernetes.kubelet_config import ReservedMemory
-from alignup.kubernetes.pod import Container, Pod
+from alignup.kubernetes.pod import Container, Pod, QOSClass
+from alignup.kubernetes.versions import PodLevel, VersionProfile
 from alignup.machine.machine import Core, HugePages, Machine, NumaNode
 from alignup.providers.memory.provider import MemoryProvider, memory_capacity
+from alignup.records import replace
 from alignup.topology_manager.admission import MemoryBlock
 from alignup.topology_manager.hints import BitMask, TopologyHint
 from inputs.memory_pods import ANYWHERE, GI, PAGES, admit, container, masks, on, pod, provider
@@ -458,3 +460,89 @@ def test_an_init_container_that_goes_leaves_what_the_others_hand_on():
 
     assert [memory.blocks("u", name)[0].size // GI for name in "ja"] == [0, 3]
     assert memory.free["memory"] == (5 * GI,)
+
+
+def whole_pod(*containers, gibibytes):
+    """Return a Guaranteed pod that has so much memory as a whole."""
+    return replace(
+        pod("u", *containers, memory=(("memory", gibibytes * GI),)),
+        qos=QOSClass.GUARANTEED,
+        pod_level=PodLevel.MANAGED,
+    )
+
+
+def sharing(name):
+    return Container(name)
+
+
+RESTORING = VersionProfile(pod_resources_restored=True, restored_memory_hints_by_container=True)
+
+
+def test_a_pod_that_has_memory_as_a_whole_keeps_it_over_a_restart():
+    memory = provider(4, 4, profile=RESTORING)
+    made = whole_pod(container("a", 1), sharing("b"), gibibytes=3)
+    memory.allocate_pod(made, on(1))
+    memory.readmits_pods = True
+
+    assert masks(memory.pod_topology_hints(made)) == {2: True}
+    memory.allocate_pod(made, on(0))
+    assert memory.pod_blocks("u") == (MemoryBlock((1,), "memory", 3 * GI),)
+    assert memory.free == {"memory": (4 * GI, GI)}
+    assert memory.has_exact_books
+
+
+def test_an_earlier_kubelet_gives_such_a_pod_other_memory_and_loses_what_it_had():
+    """What the first container has is compared with what the pod requests."""
+    memory = provider(4, 4)
+    made = whole_pod(container("a", 1), sharing("b"), gibibytes=3)
+    memory.allocate_pod(made, on(1))
+    memory.allocate_pod(made, on(0))  # while the kubelet runs nothing changes
+    assert memory.free == {"memory": (4 * GI, GI)}
+
+    memory.readmits_pods = True
+    assert memory.pod_topology_hints(made) is None
+    memory.allocate_pod(made, on(0))
+    assert memory.pod_blocks("u") == (MemoryBlock((0,), "memory", 3 * GI),)
+    assert memory.free == {"memory": (GI, GI)}
+
+    for name in ("a", "b"):
+        memory.release("u", name)
+    assert memory.free == {"memory": (4 * GI, GI)}
+    assert not memory.has_exact_books
+    with pytest.raises(ConfigError, match="the expected machine state is different from the real"):
+        provider(4, 4).inherit(memory)
+
+
+def test_an_earlier_kubelet_has_a_hint_where_the_first_container_has_all():
+    memory = provider(4, 4)
+    made = whole_pod(sharing("a"), gibibytes=3)
+    memory.allocate_pod(made, on(1))
+    assert masks(memory.pod_topology_hints(made)) == {2: True}
+    memory.release("u", "a")
+    assert masks(memory.pod_topology_hints(made)) == {1: True, 2: True, 3: False}
+
+
+@pytest.mark.parametrize(("profile", "offered"), [(None, None), (RESTORING, {2: True})])
+def test_hints_of_a_pod_after_a_restart_are_those_of_its_first_container(profile, offered):
+    """Earlier kubelets compare what it has with what the pod requests."""
+    memory = provider(4, 4, profile=profile)
+    first, second = container("a", 1), container("b", 2)
+    made = pod("u", first, second, memory=(("memory", 3 * GI),))
+    memory.allocate(made, first, on(1))
+    memory.allocate(made, second, on(1))
+
+    hints = memory.pod_topology_hints(made)
+    assert (hints and masks(hints)) == offered
+
+
+def test_a_binding_that_a_refused_pod_left_keeps_a_kubelet_from_starting():
+    """Node 1 stays bound to itself, and the container that is left has memory of both nodes."""
+    memory = provider(4, 4)
+    admit(memory, "wide", 6, on(0, 1))
+    assert memory.has_exact_books
+    admit(memory, "lone", 1, on(1))
+    assert memory.has_exact_books  # it starts at some times
+    memory.release("lone", "c")
+    assert not memory.has_exact_books
+    memory.release("wide", "c")
+    assert memory.has_exact_books
