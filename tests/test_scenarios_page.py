@@ -18,13 +18,20 @@ EXAMPLES = [json.loads(text) for text in re.findall(r"```json\n(.*?)```", PAGE, 
 
 
 def test_the_example_is_answered_as_shown() -> None:
-    scenario, answer, _ = EXAMPLES
+    scenario, answer, *_ = EXAMPLES
 
     assert replay(scenario) == answer
 
 
+def test_a_restart_is_answered_as_shown() -> None:
+    scenario, _, answer, _ = EXAMPLES
+    steps = [scenario["steps"][0], {"restart": True}]
+
+    assert replay({**scenario, "steps": steps})["steps"][1] == answer
+
+
 def test_the_node_line_is_a_node() -> None:
-    cluster = Cluster.from_json_lines(json.dumps(EXAMPLES[2]))
+    cluster = Cluster.from_json_lines(json.dumps(EXAMPLES[3]))
 
     assert cluster.names == ("node-a",)
     assert [pod.name for pod in cluster.nodes[0].pods] == ["old"]
