@@ -90,9 +90,8 @@ def test_devices_are_those_of_the_scheduler_of_1_36() -> None:
 def test_devices_are_those_of_the_scheduler_of_1_38() -> None:
     recorded = lines("dra-1.38.jsonl.gz")
     assert len(recorded) >= 90
-    check_each(
-        assert_answer, [(line["name"], (line, line["expect"], line["release"])) for line in recorded]
-    )
+    cases = [(line["name"], (line, line["expect"], line["release"])) for line in recorded]
+    check_each(assert_answer, cases)
 
 
 def kind_of(answer: dict[str, Any]) -> object:
