@@ -479,22 +479,24 @@ def _level(source: PodSource, reading: PodReading) -> RawRequests | None:
     by_api_server = reading.pod_limits_defaulted_by_api_server
     is_static = source.identity["annotations"].get(CONFIG_SOURCE) in _STATIC_SOURCES
     if not (by_api_server and is_static):
-        _fill_in(level, source, by_api_server=by_api_server)
+        _fill_in(level, source, reading)
 
     return level
 
 
-def _fill_in(level: RawRequests, source: PodSource, *, by_api_server: bool) -> None:
+def _fill_in(level: RawRequests, source: PodSource, reading: PodReading) -> None:
     """Fill in limits of hugepages, and requests: what the containers request, else the limit.
 
     A pod without limits of its own gets requests by the API server only. That fills in limits too,
-    where all containers have one: their sum, or the pod's request if that is more.
+    where all containers have one: their sum, or the pod's request if that is more. From 1.38 on,
+    one of zero is none.
     """
     limits = peak(source.raw_init, source.raw_containers, lambda raw: raw.limits.items())
     for resource, amount in limits.items():
         if is_hugepages(resource) and resource not in level.requests:
             level.limits.setdefault(resource, amount)
 
+    by_api_server = reading.pod_limits_defaulted_by_api_server
     if not (level.limits or by_api_server):
         return
 
@@ -508,8 +510,9 @@ def _fill_in(level: RawRequests, source: PodSource, *, by_api_server: bool) -> N
 
     if by_api_server:
         all_containers = [*source.raw_init, *source.raw_containers]
+        least = 1 if reading.zero_limits_are_none else 0
         for resource, amount in level.requests.items():
-            if all(resource in raw.limits for raw in all_containers):
+            if all(raw.limits.get(resource, -1) >= least for raw in all_containers):
                 level.limits.setdefault(resource, max(amount, limits[resource]))
 
 

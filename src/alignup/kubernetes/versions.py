@@ -284,6 +284,7 @@ class PodReading(Record):
     claims_count: bool = False
     claims_count_with_containers: bool = False
     init_only_memory_counts: bool = False
+    zero_limits_are_none: bool = False
     claimed_devices_left_out: bool = True
 
 
@@ -361,6 +362,7 @@ def profile_of(version: KubeletVersion, gates: Mapping[str, bool]) -> VersionPro
         claims_count=holds("claims_count_as_node_resources", "DRANodeAllocatableResources"),
         claims_count_with_containers="claims_count_with_containers" in rules,
         init_only_memory_counts="init_only_memory_counts" in rules,
+        zero_limits_are_none="zero_limits_are_none" in rules,
         claimed_devices_left_out=holds("claimed_devices_left_out", "DRAExtendedResource"),
     )
     return VersionProfile(pods=reading, **{name: name in rules for name in _OWN_RULES})

@@ -413,3 +413,13 @@ def test_memory_for_which_only_init_containers_ask_counts_from_1_38_on(init, exp
     assert dict(pod.memory) == expected
     assert dict(newest.memory) == (counted or expected)
     assert (pod.readings is None) is (counted is None)
+
+
+@pytest.mark.parametrize(("zero_limits_are_none", "limits"), [(False, {"memory": 4}), (True, {})])
+def test_a_limit_of_zero_is_none_from_1_38_on(zero_limits_are_none: bool, limits) -> None:
+    containers = [({"memory": 1}, {"memory": 1}), ({}, {"memory": 0})]
+    pod = read_pod(manifest([], containers, {"requests": {"memory": "4"}}))
+
+    level = pod.read_as(PodReading(zero_limits_are_none=zero_limits_are_none)).constraints.level
+    assert level is not None
+    assert {name: amount // 10**9 for name, amount in level.limits.items()} == limits
