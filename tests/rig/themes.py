@@ -65,10 +65,7 @@ def _wide_pods(case: Case, rng: Random) -> None:
     """Distribute CPUs for containers that fit several NUMA nodes, or only several of them."""
     _options("distribute-cpus-across-numa")(case, rng)
     case["kubelet"]["topologyManagerPolicy"] = rng.choice(["best-effort", "restricted"])
-    nodes = case["machine"]["numaNodes"]
-    for container in _containers(case):
-        of_node = len([cpu for core in nodes[0]["cores"] for cpu in core["cpus"]])
-        _set(container, "cpu", str(rng.randint(1, max(1, of_node * rng.randint(1, len(nodes))))))
+    _widen(case, rng)
 
 
 # --- of pods
@@ -91,6 +88,14 @@ def _containers(case: Case) -> list[dict[str, Any]]:
 def _set(container: dict[str, Any], resource: str, amount: str) -> None:
     for amounts in container["resources"].values():
         amounts[resource] = amount
+
+
+def _widen(case: Case, rng: Random) -> None:
+    """Let containers ask for up to all CPUs of one NUMA node, of several, or of all."""
+    nodes = case["machine"]["numaNodes"]
+    of_node = len([cpu for core in nodes[0]["cores"] for cpu in core["cpus"]])
+    for container in _containers(case):
+        _set(container, "cpu", str(rng.randint(1, of_node * rng.randint(1, len(nodes)))))
 
 
 def _empty_resources(case: Case, rng: Random) -> None:
@@ -178,10 +183,17 @@ def _cores(case: Case) -> list[dict[str, Any]]:
     return [core for node in case["machine"]["numaNodes"] for core in node["cores"]]
 
 
+def _reserved(case: Case, rng: Random) -> set[int]:
+    """Set the static CPU policy with one option at most, and return the CPUs that are reserved."""
+    kubelet = _static(case)
+    options = rng.sample(CPU_OPTIONS, rng.choice([0, 1]))
+    kubelet["cpuManagerPolicyOptions"] = dict.fromkeys(options, "true")
+    return set(map(int, kubelet["reservedSystemCPUs"].split(",")))
+
+
 def _cores_of_unequal_size(case: Case, rng: Random) -> None:
     """Take CPUs that are not reserved offline, and whole cores with them."""
-    kubelet = _static(case)
-    reserved = set(map(int, kubelet["reservedSystemCPUs"].split(",")))
+    reserved = _reserved(case, rng)
     share = rng.choice([0.1, 0.3, 0.5])
     for node in case["machine"]["numaNodes"]:
         for core in node["cores"]:
@@ -192,8 +204,8 @@ def _cores_of_unequal_size(case: Case, rng: Random) -> None:
 
 def _sockets_of_unequal_size(case: Case, rng: Random) -> None:
     """Give each NUMA node a socket, in their order, or take cores of some sockets away."""
-    kubelet = _static(case)
-    reserved = set(map(int, kubelet["reservedSystemCPUs"].split(",")))
+    reserved = _reserved(case, rng)
+    _widen(case, rng)
     nodes, socket = case["machine"]["numaNodes"], 0
     for node in nodes:
         if node is not nodes[0] and rng.random() < 0.4:
@@ -215,6 +227,8 @@ def _caches(*, over_nodes: bool) -> Change:
 
     def change(case: Case, rng: Random) -> None:
         _options("prefer-align-cpus-by-uncorecache")(case, rng)
+        case["kubelet"]["topologyManagerPolicy"] = rng.choice(["none", "best-effort"])
+        _widen(case, rng)
         cache, width = 0, rng.choice([1, 2, 3])
         for node in case["machine"]["numaNodes"]:
             for place, core in enumerate(node["cores"]):
