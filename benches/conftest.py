@@ -82,7 +82,7 @@ def promise(benchmark, yardstick):
     It takes microseconds: for the median, and where there is such a promise for the 99th
     percentile. Both are noted of all rounds, and asserted of the quietest stretch of them. They may
     be exceeded by FACTOR, because machines differ, and by as much as the yardstick is slower than
-    where nothing else runs; what catches a regression on any machine is check_ratios.py.
+    where nothing else runs; what catches a regression on any machine is compare.py.
     """
 
     def check(median: float, ninety_ninth: float | None = None) -> None:
