@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import grpc
@@ -45,6 +45,9 @@ def report(*ids, healthy=True, nodes=None):
         devices.append(wire.Device(ID=identity, health=health, topology=topology))
 
     return wire.ListAndWatchResponse(devices=devices)
+
+
+GPU = "nvidia.com/gpu"
 
 
 class FakePlugin(DevicePluginServicer):
@@ -134,3 +137,67 @@ class FakePlugin(DevicePluginServicer):
             given_up = threading.Event()
             context.add_callback(given_up.set)
             given_up.wait(LONG)
+
+
+class WatchingPlugin(FakePlugin):
+    """A plugin that behaves as that of NVIDIA does; a context manager.
+
+    It watches the folder: a while after the socket of the registration is made, and whenever that
+    is made anew, it serves and registers. A GPU that several may use has an id `UUID::N` for each,
+    and the answer to Allocate names each UUID once.
+    """
+
+    def __init__(self, folder, uuids, *, resource=GPU, slices=1, delay=0.2, devices=()):
+        super().__init__(folder, resource, preferred=True)
+        self.delay = delay
+        self.ids = list(uuids)
+        if slices > 1:
+            self.ids = [f"{uuid}::{number}" for uuid in uuids for number in range(slices)]
+
+        def answer(ids):
+            unique_uuids = dict.fromkeys(device_id.partition("::")[0] for device_id in ids)
+            files = [
+                wire.DeviceSpec(container_path=path, host_path=path, permissions="rw")
+                for path in devices
+            ]
+            container_answer = wire.ContainerAllocateResponse(
+                envs={"NVIDIA_VISIBLE_DEVICES": ",".join(unique_uuids)}, devices=files
+            )
+            return wire.AllocateResponse(container_responses=[container_answer])
+
+        self.answer = answer
+        self._is_ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._is_ended.set()
+        self._thread.join(LONG)
+        self.die()
+
+    def ListAndWatch(self, request, context):  # noqa: ARG002, N802
+        is_cancelled = threading.Event()
+        context.add_callback(is_cancelled.set)
+        yield report(*self.ids)
+        while not (is_cancelled.is_set() or self._is_ended.wait(0.05)):
+            pass
+
+    def _watch(self):
+        registered_at = None
+        while not self._is_ended.wait(0.02):
+            try:
+                status = (self.folder / SOCKET_NAME).stat()
+            except FileNotFoundError:
+                continue
+
+            made_at = (status.st_ino, status.st_mtime_ns)
+            if made_at != registered_at and not self._is_ended.wait(self.delay):
+                registered_at = made_at
+                self.die()
+                self.serve()
+                # the agent may have ended meanwhile
+                with suppress(grpc.RpcError):
+                    self.register()

@@ -50,7 +50,8 @@ _SHORTAGES: Final = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 # Seconds from a signal to the end, whatever is under way: then the kernel ends the process
 # (SIGALRM).
 _LAST: Final = 20
-# Seconds after a start in which those who waited before keep their places.
+# Seconds after a start in which those who waited before keep their places, and device plugins may
+# register: they do so a second or more after they have seen the agent's socket.
 _GRACE: Final = 10.0
 
 
@@ -156,6 +157,7 @@ class Agent:
         ledger = Ledger(self._site, options.limits, os.geteuid(), options.version or NEWEST)
         ownership = self._ownership
         ledger.closed = ownership.lost
+        ledger.await_plugins(awaits=options.device_plugins is not None)
         for notice in ledger.restore(self._table.leases, self._table.waiting):
             _LOG.warning("%s", notice)
 
@@ -218,7 +220,7 @@ class Agent:
                     loop.add_signal_handler(number, self._told_to_end)
 
             stack.callback(asyncio.create_task(self._look_after_file(service)).cancel)
-            loop.call_later(_GRACE, service.drop_waiters)
+            loop.call_later(_GRACE, service.end_grace)
 
             lease_count = counted(len(ledger.leases), "lease")
             _LOG.info("serving %s with %s", options.socket, lease_count)

@@ -188,8 +188,12 @@ class Service:
             if turn is not None:
                 turn.set()
 
-    def drop_waiters(self) -> None:
-        """Drop waiters that did not reconnect after a restart of the agent."""
+    def end_grace(self) -> None:
+        """Drop waiters that did not reconnect after a restart of the agent.
+
+        Nobody keeps a place any more because of a device plugin that did not register again.
+        """
+        self._ledger.await_plugins(awaits=False)
         for waiter in self._ledger.waiting:
             if waiter.id not in self._turns:
                 self._ledger.leave(waiter.id)

@@ -32,7 +32,7 @@ from alignup.host.leases.record import (
     Waiter,
     holders,
 )
-from alignup.host.leases.request import CLAIM, LeaseRequest, Question
+from alignup.host.leases.request import CLAIM, LeaseRequest, Question, without_devices
 from alignup.host.leases.users import Limits, UserHoldings, Users
 from alignup.host.leases.wait_queue import Queue, Snapshot
 from alignup.kubernetes.versions import NEWEST, KubeletVersion
@@ -89,6 +89,11 @@ class Ledger:
         # Why nothing is given at all; empty: leases are given.
         self.closed = ""
 
+        # Whether device plugins may yet register that had before the agent was started again.
+        self._awaits_plugins = False
+        # Resources of which nothing is known but what leases hold.
+        self._unreported: set[str] = set()
+
     @property
     def waiting(self) -> tuple[Waiter, ...]:
         """The queue, in order of arrival."""
@@ -126,7 +131,12 @@ class Ledger:
                 devices = self.node.inventory.get(resource, ())
                 if not {device.id for device in devices}.issuperset(ids):
                     all_devices = self._with_unhealthy(resource, devices, ids)
+                    # or they have the names of a plugin, other than those that the driver knows
+                    is_unreported = not devices or lease.answer is not None
+                    is_unreported = is_unreported or resource in self._unreported
                     self.update(resource, all_devices, has_preferences=False)
+                    if is_unreported:
+                        self._unreported.add(resource)
 
             missing_cpus = lease.cpus - machine_cpus
             if missing_cpus:
@@ -164,10 +174,19 @@ class Ledger:
         all_devices = self._with_unhealthy(resource, devices, held_ids)
         self.node.update(resource, all_devices, lambda *question: self._prefer(resource, *question))
         self._reports += 1
+        self._unreported.discard(resource)
         if has_preferences:
             self._with_preferences.add(resource)
         else:
             self._with_preferences.discard(resource)
+
+    def await_plugins(self, *, awaits: bool) -> None:
+        """Begin or end to let requests wait for a resource that no plugin has registered.
+
+        Those that are queued by the end go on waiting, and hold up nobody.
+        """
+        self._awaits_plugins = awaits
+        self._reports += 1
 
     def ask(self, request: LeaseRequest) -> LeaseRecord | Question:
         """Set aside what a request gets, until `keep` or `free`.
@@ -187,14 +206,7 @@ class Ledger:
         if self.closed:
             raise AllocationError(self.closed)
 
-        for resource in request.demand.devices:
-            offered = self.node.resources
-            if resource not in offered:
-                names = ", ".join(sorted(offered)) or "none: no device plugin has registered"
-                raise InputError.at(
-                    "the devices of this machine", f"a resource that it has ({names})", resource
-                )
-
+        self._check_resources(request)
         ahead: list[Waiter] = []
         if len(self._queue):
             ahead = self._queue.ahead_of(request.waiter(), self._now())
@@ -338,7 +350,49 @@ class Ledger:
     def _now(self) -> Snapshot:
         """Return what decides who may pass whom."""
         site = self._site_with(self.node.inventory)
-        return Snapshot(site, self._version, self.leases, self.users, self._reports)
+        awaited: set[str] = set()
+        if self._awaits_plugins:
+            awaited.update(*(self._awaited(waiter.devices) for waiter in self._queue))
+        return Snapshot(
+            site, self._version, self.leases, self.users, self._reports, frozenset(awaited)
+        )
+
+    def _awaited(self, resources: Iterable[str]) -> set[str]:
+        """Return those of some resources whose plugin may yet register."""
+        if not self._awaits_plugins:
+            return set()
+
+        missing = set(resources) - self.node.resources
+        plugin_resources = {
+            resource for resource in missing if "/" in resource and not resource.startswith(CLAIM)
+        }
+        return plugin_resources | self._unreported.intersection(resources)
+
+    def _check_resources(self, request: LeaseRequest) -> None:
+        """Reject a request for a resource of which no devices are known.
+
+        Raises:
+            AllocationError: a plugin may yet register, or the request waits for one.
+            InputError: there is no such resource.
+        """
+        offered = self.node.resources
+        missing = self._awaited(request.demand.devices)
+        for resource in request.demand.devices:
+            if resource in offered or resource in missing:
+                continue
+            if request.id in self._queue:
+                missing.add(resource)
+                continue
+
+            names = ", ".join(sorted(offered)) or "none: no device plugin has registered"
+            raise InputError.at(
+                "the devices of this machine", f"a resource that it has ({names})", resource
+            )
+
+        if missing:
+            raise AllocationError(
+                f"no device plugin of {', '.join(sorted(missing))} has registered yet"
+            )
 
     def _site_with(self, inventory: Mapping[str, Sequence[Device]]) -> Site:
         """Return the machine with other devices, whose plugins are not asked."""
@@ -456,8 +510,10 @@ class Ledger:
         Raises:
             AllocationError: it is so.
         """
+        known_request = without_devices(request, self._awaited(request.demand.devices))
         try:
-            lease = LeaseNode(self._site_of_all(self._site.machine), self._version).place(request)
+            node = LeaseNode(self._site_of_all(self._site.machine), self._version)
+            lease = node.place(known_request)
         except AllocationError as error:
             raise AllocationError(f"{error.detail}{self._limit(request)}", error.reason) from None
 

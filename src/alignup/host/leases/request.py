@@ -25,10 +25,11 @@ from alignup.host.leases.record import (
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 from alignup.kubernetes.quantity import parse_quantity, whole_units
 from alignup.kubernetes.versions import KubeletVersion, parse_version
-from alignup.records import Record, field
+from alignup.records import Record, field, replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Set as AbstractSet
     from pathlib import Path
 
     from alignup.host.processes.identity import ProcessIdentity
@@ -117,6 +118,15 @@ def request_of(waiter: Waiter) -> LeaseRequest | None:
     return LeaseRequest(
         waiter, waiter.process, command="", name=waiter.name, id=f"trial {waiter.id}"
     )
+
+
+def without_devices(request: LeaseRequest, resources: AbstractSet[str]) -> LeaseRequest:
+    """Return a request that asks for no device of some resources."""
+    demand = request.demand
+    devices = {name: count for name, count in demand.devices.items() if name not in resources}
+    if devices == demand.devices:
+        return request
+    return replace(request, demand=structs.replace(demand, devices=devices))
 
 
 def make_request(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from alignup.errors import AlignupError
 from alignup.host.leases.lease_node import LeaseNode
-from alignup.host.leases.request import LeaseRequest, request_of
+from alignup.host.leases.request import LeaseRequest, request_of, without_devices
 from alignup.records import Record
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ class Snapshot(Record, eq=False):
         site: with the devices of now.
         leases: by id.
         reports: counts changes of devices.
+        awaited: resources whose plugins may yet register; who waits for them keeps their place.
     """
 
     site: Site
@@ -47,6 +48,7 @@ class Snapshot(Record, eq=False):
     leases: Mapping[str, LeaseRecord]
     users: Users
     reports: int
+    awaited: frozenset[str] = frozenset()
 
     def node(self, leases: Iterable[LeaseRecord]) -> LeaseNode:
         """Return a node that has these leases only."""
@@ -54,6 +56,11 @@ class Snapshot(Record, eq=False):
         for lease in leases:
             node.adopt(lease)
         return node
+
+    def request_of(self, waiter: Waiter) -> LeaseRequest | None:
+        """Return the request of a waiter as far as its devices are known; None: it is not known."""
+        request = request_of(waiter)
+        return None if request is None else without_devices(request, self.awaited)
 
     def holdings(self, waiter: Waiter) -> object:
         """Return what the answers about a waiter depend on beside the leases."""
@@ -130,13 +137,16 @@ class Queue:
 
         They do not if only its own leases or limits are in its way.
         """
-        request = request_of(waiter)
+        request = now.request_of(waiter)
         own_leases = now.leases_above(waiter)
 
         def could_start() -> bool:
             if request is None:
                 return True
-            draft = _placed(now.node(own_leases), request)
+            node = now.node(own_leases)
+            if not node.resources.issuperset(request.demand.devices):
+                return False
+            draft = _placed(node, request)
             return draft is not None and not now.users.excess(now.users.owner_of(waiter), draft)
 
         state = ([lease.id for lease in own_leases], now.holdings(waiter))
@@ -147,7 +157,7 @@ class Queue:
 
         That is because of a lease that was set aside, and passes it.
         """
-        request = request_of(first)
+        request = now.request_of(first)
         if request is None:
             return True
 

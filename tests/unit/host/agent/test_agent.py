@@ -36,7 +36,7 @@ from alignup.host.leases.users import Limits
 from alignup.host.processes.identity import identify
 from alignup.kubernetes.versions import parse_version
 from alignup.records import replace
-from fakes.device_plugins import NIC, FakePlugin, report, short_folder
+from fakes.device_plugins import NIC, FakePlugin, WatchingPlugin, report, short_folder
 from inputs import leasing
 from inputs.leasing import Placer
 from running.agents import LONG, client, eventually, running_agent
@@ -480,6 +480,67 @@ def test_device_plugins_are_asked_and_their_answers_reach_the_command(folder, pl
             source.acquire(asked(devices={NIC: 1}))
         source.acquire(asked(cpus=16))
         assert len(source.overview().leases) == 3
+
+
+@pytest.mark.parametrize("others", [{"devices": {leasing.GPU: 3}}, {"cpus": 16}])
+def test_who_waits_for_a_plugin_s_device_waits_on_after_a_restart(folder, others):
+    """The plugin registers again a while after the agent serves, as that of NVIDIA does."""
+    site = leasing.site(devices={})
+    got = []
+    holder = sleeper()
+    wishes = {"cpus": 1, "devices": {leasing.GPU: 2}}
+    with WatchingPlugin(folder / "p", ("GPU-1", "GPU-2", "GPU-3")):
+        with running_agent(folder, site, device_plugins=folder / "p"):
+            # at once, as at boot
+            first = client(folder).acquire(asked(identify(holder.pid), **others), LONG).lease
+            thread = threading.Thread(
+                target=lambda: got.append(client(folder).acquire(asked(**wishes), LONG).lease)
+            )
+            thread.start()
+            eventually(lambda: waiting(folder) == 1)
+
+        for _ in range(2):
+            with running_agent(folder, site, device_plugins=folder / "p"):
+                with pytest.raises(AllocationError, match="has registered yet"):
+                    client(folder).acquire(asked(devices={leasing.GPU: 1}))
+                eventually(lambda: knows_gpus(folder))
+                assert waiting(folder) == 1
+
+        with running_agent(folder, site, device_plugins=folder / "p"):
+            client(folder).give_back(first)
+            thread.join(LONG)
+
+    assert len(got[0].devices[leasing.GPU]) == 2
+    ended(holder)
+
+
+def knows_gpus(folder):
+    with suppress(InputError):
+        return leasing.GPU in client(folder).parts(1, 0, {leasing.GPU: 1})[0].devices
+    return False
+
+
+def test_a_plugin_that_never_comes_is_waited_for_in_vain(folder, monkeypatch):
+    site = leasing.site(devices={})
+    pattern = r"no device plugin of nvidia.com/gpu has registered yet \(waited for 0.1 s\)"
+    with (
+        running_agent(folder, site, device_plugins=folder / "p"),
+        pytest.raises(AllocationError, match=pattern),
+    ):
+        client(folder).acquire(asked(devices={leasing.GPU: 1}), 0.1)
+
+    monkeypatch.setattr("alignup.host.agent.agent._GRACE", 0.05)
+    with running_agent(folder, site, device_plugins=folder / "p"):
+        eventually(lambda: is_unknown(folder))
+
+
+def is_unknown(folder):
+    """Return whether nobody waits for a resource any more that no plugin has registered."""
+    with suppress(AllocationError):
+        with pytest.raises(InputError, match="none: no device plugin has registered"):
+            client(folder).acquire(asked(devices={leasing.GPU: 1}))
+        return True
+    return False
 
 
 def parts_or_none(source):

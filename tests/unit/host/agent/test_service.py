@@ -424,7 +424,7 @@ def test_the_end_of_an_agent_keeps_the_places_of_those_who_wait():
             agent.service.is_closing = False
             assert "Left" not in agent.journal.kinds()
             agent.service._turns.clear()
-            agent.service.drop_waiters()
+            agent.service.end_grace()
             assert agent.journal.kinds()[-1] == "Left"
             assert agent.ledger.waiting == ()
 

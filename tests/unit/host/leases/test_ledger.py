@@ -238,6 +238,83 @@ def test_resources_that_nobody_has_are_refused():
         ledger(devices={}).ask(asked(devices={NIC: 1}))
 
 
+def test_a_plugin_that_may_yet_register_is_waited_for():
+    """But only by who is willing to, and for what the rest of the machine can give."""
+    books = ledger()
+    books.await_plugins(awaits=True)
+    request = asked(cpus=12, devices={NIC: 1})
+    for _ in range(2):
+        with pytest.raises(AllocationError, match=f"no device plugin of {NIC} has registered yet"):
+            books.ask(request)
+        books.join(request)
+
+    with pytest.raises(AllocationError, match="too few CPUs are free: 17 asked"):
+        books.join(asked("b", cpus=17, devices={NIC: 1}))
+    with pytest.raises(InputError, match="'resourceclaim/gpu'"):
+        books.ask(asked("b", devices={"resourceclaim/gpu": 1}))
+    with pytest.raises(InputError, match="'gpus'"):
+        books.ask(asked("b", devices={"gpus": 1}))
+
+    # it keeps its place
+    with pytest.raises(AllocationError, match="earlier requests are waiting"):
+        books.ask(asked("b", cpus=8))
+    assert keep(books, "b", cpus=4).id == "b"
+
+    books.update(NIC, NICS, has_preferences=False)
+    assert books.heads() == ["a"]
+    assert keep(books, cpus=12, devices={NIC: 1}).devices == {NIC: ("nic0",)}
+
+
+def test_a_plugin_that_does_not_register_in_time_holds_up_nobody():
+    """Those who wait for it go on waiting; who comes later is told that there is no such thing."""
+    books = ledger()
+    books.await_plugins(awaits=True)
+    request = asked(cpus=12, devices={NIC: 1})
+    books.join(request)
+    part = asked("p", part=PartOf(0, 2), devices={NIC: 2})
+    books.join(part)
+
+    books.await_plugins(awaits=False)
+    assert keep(books, "b", cpus=8).id == "b"
+    with pytest.raises(InputError, match="a resource that it has"):
+        books.ask(asked("c", devices={NIC: 1}))
+    with pytest.raises(AllocationError, match="has registered yet"):
+        books.ask(request)
+
+    books.update(NIC, NICS, has_preferences=False)
+    with pytest.raises(AllocationError, match="too few CPUs are free"):
+        books.ask(request)
+    books.free("b")
+    assert keep(books, cpus=12, devices={NIC: 1}).id == "a"
+
+
+@pytest.mark.parametrize("has_driver", [False, True])
+def test_what_leases_hold_is_not_all_that_a_plugin_has(has_driver):
+    """After a restart their devices alone are known, or those by the names of the driver."""
+    books = ledger(devices={})
+    books.update(leasing.GPU, [Device(f"u::{i}", (0,)) for i in range(3)], has_preferences=False)
+    lease = books.ask(asked(devices={leasing.GPU: 1}))
+    books.keep(lease.id, DeviceAnswer({"A": "1"}))
+    second = asked("b", BOB, cpus=2, devices={leasing.GPU: 2})
+    table = books.table()
+
+    again = ledger(devices={leasing.GPU: [{"id": "u", "numa": [0]}]} if has_driver else {})
+    again.await_plugins(awaits=True)
+    again.restore(table.leases, [second.waiter()])
+    third = asked("c", BOB, devices={leasing.GPU: 2})
+    for request in (second, third):
+        with pytest.raises(AllocationError, match="has registered yet"):
+            again.ask(request)
+        again.join(request)
+    with pytest.raises(AllocationError, match="earlier requests are waiting"):
+        again.ask(asked("d", cpus=16))
+
+    again.update(leasing.GPU, [Device(f"u::{i}", (0,)) for i in range(3)], has_preferences=False)
+    assert again.heads()[0] == "b"
+    got = again.ask(second)
+    assert got.devices == {leasing.GPU: ("u::1", "u::2")}
+
+
 def test_a_restart_resumes_the_same_holdings_and_order():
     books = ledger()
     books.update(NIC, NICS, has_preferences=False)
