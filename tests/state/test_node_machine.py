@@ -155,7 +155,13 @@ def nodes(draw: st.DrawFn) -> dict[str, Any]:
             for number, (numa, healthy) in enumerate(drawn_devices)
         ]
 
-    return {"machine": machine, "kubelet": kubelet, "devices": devices}
+    version = draw(st.sampled_from(["1.37", "1.38"]))
+    return {
+        "machine": machine,
+        "kubelet": kubelet,
+        "devices": devices,
+        "kubeletVersion": version,
+    }
 
 
 @st.composite

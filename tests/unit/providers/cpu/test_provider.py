@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from alignup.errors import AllocationError, ConfigError
 from alignup.kubernetes.pod import Container, Pod
 from alignup.kubernetes.policy_options import CpuOptions
-from alignup.kubernetes.versions import PodLevel, VersionProfile
+from alignup.kubernetes.versions import KubeletVersion, PodLevel, VersionProfile, profile_of
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.machine import Core
 from alignup.node import Node
@@ -25,6 +25,7 @@ from inputs.strategies import examples
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+PROFILES = [profile_of(KubeletVersion(minor), {}) for minor in (37, 38)]
 ANYWHERE = TopologyHint(None, False)
 NONE = CpuOptions()
 
@@ -318,16 +319,16 @@ def test_releasing_what_is_not_known_changes_nothing():
     assert str(provider.shared_cpus) == "1"
 
 
-@given(machines(), OPTIONS, st.data())
+@given(machines(), OPTIONS, st.sampled_from(PROFILES), st.data())
 @examples(80)
-def test_nothing_is_given_twice_and_everything_comes_back(machine, options, data):
+def test_nothing_is_given_twice_and_everything_comes_back(machine, options, profile, data):
     """Over any pods: running containers share no CPU, and given + free = allocatable.
 
     Releases restore all.
     """
     every = sorted(cpu for node in machine.numa_nodes for core in node.cores for cpu in core.cpus)
     reserved = data.draw(st.sets(st.sampled_from(every), max_size=2))
-    provider = CpuProvider(machine, int(CPUSet(reserved)), options)
+    provider = CpuProvider(machine, int(CPUSet(reserved)), options, profile)
     running: dict[str, Pod] = {}
     for number in range(data.draw(st.integers(1, 6))):
         if running and data.draw(st.booleans()):
@@ -589,3 +590,37 @@ def test_a_kubelet_without_a_pool_and_without_containers_begins_anew():
     successor = CpuProvider(grid(1, 2), 0b1, options)
     successor.inherit(predecessor)
     assert str(successor.shared_cpus) == "1"
+
+
+@pytest.mark.parametrize(("version", "cpus"), [("1.37", "1-2"), ("1.38", "1,4")])
+def test_from_1_38_on_containers_span_as_many_numa_nodes_as_their_pod(
+    version: str, cpus: str
+) -> None:
+    """A pod that has six CPUs as a whole, on two NUMA nodes of four, with a container of two."""
+    kubelet = {
+        "featureGates": {
+            "PodLevelResourceManagers": True,
+            "CPUManagerPolicyAlphaOptions": True,
+            "CPUManagerPolicyBetaOptions": True,
+        },
+        "topologyManagerPolicy": "restricted",
+        "topologyManagerScope": "pod",
+        "cpuManagerPolicy": "static",
+        "cpuManagerPolicyOptions": {"distribute-cpus-across-numa": "true"},
+        "reservedSystemCPUs": "0",
+    }
+    node = Node(grid(2, 4), kubelet, kubelet_version=version)
+    two, six = {"cpu": "2", "memory": "1Mi"}, {"cpu": "6", "memory": "1Gi"}
+    pod = {
+        "metadata": {"name": "p"},
+        "spec": {
+            "resources": {"limits": six, "requests": six},
+            "containers": [
+                {"name": "own", "resources": {"limits": two, "requests": two}},
+                {"name": "shared"},
+            ],
+        },
+    }
+    admission = node.admit(pod)
+    assert str(admission.pod_cpus) == "1-6"
+    assert str(admission.containers["own"].cpus) == cpus
