@@ -113,7 +113,7 @@ def command(
         alignup run --cpus 4 --device nvidia.com/gpu=1 --wait -- ./job
 
     Its environment names what it got: ALIGNUP_CPUS, ALIGNUP_NUMA_NODES, ALIGNUP_MEMORY,
-    ALIGNUP_DEVICE_<RESOURCE>, and CUDA_VISIBLE_DEVICES for nvidia.com/gpu. A resource that is not
+    ALIGNUP_DEVICE_<RESOURCE>, and CUDA_VISIBLE_DEVICES for GPUs of NVIDIA. A resource that is not
     requested is not restricted.
 
     Memory comes from the NUMA nodes of the CPUs first, then from the nearest other nodes. Under the

@@ -24,7 +24,6 @@ from alignup.host.leases.record import (
     Request,
 )
 from alignup.host.leases.request import CLAIM, LeaseRequest
-from alignup.host.parts.part import Part, visible_variables
 from alignup.host.parts.usable import MemoryRule, take_near
 from alignup.host.processes.identity import ProcessIdentity
 from alignup.kubernetes.kubelet_config import KubeletConfig, ReservedMemory
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
 
     from alignup.claims.read import Resources
     from alignup.host.leases.local_machine import Site
+    from alignup.host.parts.part import Part
     from alignup.machine.device_inventory import Device
     from alignup.machine.machine import Machine
     from alignup.providers.devices.inventory import Preference
@@ -539,7 +539,7 @@ def cut(
 
     parts = []
     for part in cut_machine(site, inventory, count, cpus_per_part * threads, devices):
-        visible = visible_variables(part.devices, inventory, site.machine)
+        visible = site.visible(part.devices, inventory)
         parts.append(replace(part, cpus=site.bound(part.cpus), visible=visible))
 
     return tuple(parts)

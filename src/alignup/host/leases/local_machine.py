@@ -15,7 +15,7 @@ from alignup.errors import InputError
 from alignup.host.leases.agent_messages import Grant
 from alignup.host.leases.record import LeaseRecord, MachineIdentity
 from alignup.host.leases.request import CLAIM
-from alignup.host.parts.part import visible_variables
+from alignup.host.parts.part import VISIBLE, visible_variables
 from alignup.host.parts.usable import MemoryRule, equal_cores, reachable, usable
 from alignup.host.processes.identity import host_identity
 from alignup.kubernetes.policy_options import CpuOptions
@@ -37,6 +37,11 @@ __all__ = ["HERE", "Site", "fingerprint", "load_site"]
 
 
 _UNALIGNED: Final = "none"
+_UUID_PREFIXES: Final = ("GPU-", "MIG-")
+# Between the UUID of a GPU and the number of one of those that share it, in the ids of NVIDIA's
+# device plugin.
+_REPLICA: Final = "::"
+_CUDA_VARIABLE: Final = VISIBLE[GPU_RESOURCE]
 
 
 class Site(Record):
@@ -115,11 +120,41 @@ class Site(Record):
         Raises:
             InputError: there is a GPU that CUDA has no number for.
         """
-        cuda = visible_variables(lease.devices, inventory, self.machine) if lease.devices else {}
+        cuda = self.visible(lease.devices, inventory)
         bound_lease = msgspec.structs.replace(lease, cpus=self.bound(lease.cpus))
         return Grant(
             bound_lease, self.identity, str(state), self.memory_nodes(lease), self.is_here, cuda
         )
+
+    def visible(
+        self, devices: Mapping[str, Sequence[str]], inventory: Mapping[str, Sequence[Device]]
+    ) -> dict[str, str]:
+        """Return the variables by which CUDA and ROCm see some devices, and no other GPU.
+
+        NVIDIA's device plugin has UUIDs for ids, under names such as nvidia.com/gpu.shared and
+        nvidia.com/mig-1g.10gb too; `UUID::N` is one of several shares of a GPU.
+
+        Args:
+            devices: ids by resource.
+            inventory: the devices of now.
+
+        Raises:
+            InputError: there is a GPU that CUDA has no number for.
+        """
+        uuids: dict[str, None] = {}
+        others = dict(devices)
+        for resource, ids in devices.items():
+            is_of_other_runtime = VISIBLE.get(resource, _CUDA_VARIABLE) != _CUDA_VARIABLE
+            if not is_of_other_runtime and all(map(_is_uuid, ids)):
+                uuids |= dict.fromkeys(device_id.partition(_REPLICA)[0] for device_id in ids)
+                del others[resource]
+
+        environment: dict[str, str] = {}
+        if others:
+            environment = visible_variables(others, inventory, self.machine)
+        if uuids:
+            environment[_CUDA_VARIABLE] = ",".join(uuids)
+        return environment
 
     def bound(self, cpus: CPUSet) -> CPUSet:
         """Return those of some CPUs that work is to run on."""
@@ -218,6 +253,10 @@ def load_site(
         whole=machine if cut is not machine else None,
         **rules,
     )
+
+
+def _is_uuid(device_id: str) -> bool:
+    return device_id.startswith(_UUID_PREFIXES)
 
 
 def _of_resources(loaded: LoadedMachine, names: Iterable[str]) -> dict[str, Sequence[Device]]:

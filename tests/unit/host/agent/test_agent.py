@@ -514,6 +514,21 @@ def test_who_waits_for_a_plugin_s_device_waits_on_after_a_restart(folder, others
     ended(holder)
 
 
+@pytest.mark.parametrize("resource", [leasing.GPU, "nvidia.com/gpu.shared"])
+def test_a_command_sees_a_gpu_of_which_it_has_a_share(folder, resource):
+    site = leasing.site(devices={})
+    with (
+        WatchingPlugin(folder / "p", ("GPU-1",), resource=resource, slices=3, delay=0),
+        running_agent(folder, site, device_plugins=folder / "p"),
+    ):
+        grant = client(folder).acquire(asked(devices={resource: 2}), LONG)
+        environment = grant.environment()
+
+    assert len(grant.lease.devices[resource]) == 2
+    assert environment["CUDA_VISIBLE_DEVICES"] == "GPU-1"
+    assert environment["NVIDIA_VISIBLE_DEVICES"] == "GPU-1"
+
+
 def knows_gpus(folder):
     with suppress(InputError):
         return leasing.GPU in client(folder).parts(1, 0, {leasing.GPU: 1})[0].devices

@@ -165,3 +165,33 @@ def test_nodes_without_memory_are_not_bound_to():
     assert (
         leasing.site(leasing.machine(memory=0)).memory_nodes(leasing.record(cpus=CPUSet([0]))) == ()
     )
+
+
+@pytest.mark.parametrize(
+    ("devices", "variables"),
+    [
+        ({leasing.GPU: ("GPU-1::0",)}, {"CUDA_VISIBLE_DEVICES": "GPU-1"}),
+        (
+            {leasing.GPU: ("GPU-1::1", "GPU-2::0", "GPU-1::2")},
+            {"CUDA_VISIBLE_DEVICES": "GPU-1,GPU-2"},
+        ),
+        ({"nvidia.com/gpu.shared": ("GPU-1::2",)}, {"CUDA_VISIBLE_DEVICES": "GPU-1"}),
+        ({"nvidia.com/mig-1g.10gb": ("MIG-1",)}, {"CUDA_VISIBLE_DEVICES": "MIG-1"}),
+        (
+            {
+                "nvidia.com/mig-1g.10gb.shared": ("MIG-1::0", "MIG-1::1"),
+                "nvidia.com/mig-2g.20gb": ("MIG-2",),
+            },
+            {"CUDA_VISIBLE_DEVICES": "MIG-1,MIG-2"},
+        ),
+        (
+            {"amd.com/gpu": ("GPU-1",), "nvidia.com/gpu.shared": ("GPU-2::0",)},
+            {"ROCR_VISIBLE_DEVICES": "GPU-1", "CUDA_VISIBLE_DEVICES": "GPU-2"},
+        ),
+        ({"example.com/nic": ("nic0",)}, {}),
+        ({}, {}),
+    ],
+)
+def test_a_command_sees_the_gpus_that_a_plugin_names_under_any_resource(devices, variables):
+    """CUDA reads no number of a share behind a UUID, and no UUID twice."""
+    assert leasing.site().visible(devices, {}) == variables
