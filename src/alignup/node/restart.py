@@ -19,11 +19,12 @@ kubelet refuses its own state.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from alignup.errors import ConfigError
 from alignup.kubernetes.node_fit import misfit_of, node_capacity, node_reservation, reserved_by_type
 from alignup.kubernetes.pod import Pod, is_pinned_memory
+from alignup.kubernetes.versions import PodLevel, release_of
 from alignup.machine.cpuset import CPUSet
 from alignup.node.inputs import policy_of
 from alignup.records import Record
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
     from alignup.machine.machine import Machine
     from alignup.node.node import Node
     from alignup.topology_manager.provider import HintProvider
+
+
+_CPU_STATE: Final = "cpu_manager_state"
 
 
 class Restarted(Record):
@@ -100,11 +104,13 @@ def successor(
     """
     restarted_node = node.emptied(config, wrap=wrap)
     _check_policies(node.config, config)
-    for name in ("cpu", "memory", "devices"):
-        old_provider = getattr(node, name)
-        new_provider = getattr(restarted_node, name)
-        if old_provider is not None and new_provider is not None:
-            new_provider.inherit(old_provider)
+    knows_pods = _knows_pods(node.config, config)
+    if node.cpu is not None and restarted_node.cpu is not None:
+        restarted_node.cpu.inherit(node.cpu, knows_pods=knows_pods)
+    if node.memory is not None and restarted_node.memory is not None:
+        restarted_node.memory.inherit(node.memory, knows_pods=knows_pods)
+    if node.devices is not None and restarted_node.devices is not None:
+        restarted_node.devices.inherit(node.devices)
 
     if node.claims is not None:
         restarted_node.claims = node.claims.copy()
@@ -133,6 +139,28 @@ def _check_policies(old: KubeletConfig, new: KubeletConfig) -> None:
                 f'{manager}configured policy "{policy}" differs from state checkpoint policy '
                 f'"{written_policy}"'
             )
+
+
+def _knows_pods(old: KubeletConfig, new: KubeletConfig) -> bool:
+    """Return whether a kubelet reads in the state files what pods have as a whole.
+
+    It does so with PodLevelResourceManagers on. From 1.37 on kubelets write what earlier ones read,
+    and all else in a part of its own; 1.36 writes a format that earlier ones do not read.
+
+    Args:
+        old: the configuration with which the files were written.
+        new: that with which the kubelet starts.
+
+    Raises:
+        ConfigError: it does not start on such files; the message is its own.
+    """
+    written_format = release_of(old.version).checkpoints[_CPU_STATE][-1]
+    is_known = written_format in release_of(new.version).checkpoints[_CPU_STATE]
+    was_managed = old.profile.pods.pod_level is PodLevel.MANAGED
+    if was_managed and written_format == "V3" and not is_known:
+        raise ConfigError("could not restore state from checkpoint: checkpoint is corrupted")
+
+    return is_known and new.profile.pods.pod_level is PodLevel.MANAGED
 
 
 def check_start(machine: Machine, config: KubeletConfig) -> None:

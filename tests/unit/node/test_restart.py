@@ -250,3 +250,52 @@ def test_claims_stay_with_their_pods() -> None:
     assert after.claims is not None
     assert after.claims is not node.claims
     assert after.claims in after.manager.providers
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "is_on", "message"),
+    [
+        ("1.36", "1.37", True, ""),
+        ("1.36", "1.35", True, "could not restore state from checkpoint: checkpoint is corrupted"),
+        ("1.37", "1.37", False, 'CPUs in state "0,3-8,11-15"'),
+        ("1.38", "1.36", True, 'CPUs in state "0,3-8,11-15"'),
+    ],
+)
+def test_a_kubelet_that_cannot_read_what_pods_have_as_a_whole(
+    old: str, new: str, is_on: bool, message: str
+) -> None:
+    """Two of the pod's CPUs are in the entry of the pod only: its container had ended."""
+    node = whole_node(old)
+    manifest = whole_pod("a", 4)
+    manifest["spec"]["containers"][0]["resources"] = {"limits": {"cpu": "4", "memory": "1Gi"}}
+    assert node.admit(manifest)
+    node.cpu.held["a"] = {}
+
+    gates = {"PodLevelResourceManagers": is_on} if new != "1.35" else {}
+    config = replace(node.config, version=new, feature_gates=gates)
+    if message:
+        with pytest.raises(ConfigError, match=message):
+            restarted(node, config)
+    else:
+        assert restarted(node, config).node.config.version == (37,)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_without_the_gate_a_kubelet_adds_up_what_containers_have(count: int) -> None:
+    """Those that share have all that is shared each, which is more than the pod has."""
+    node = whole_node("1.38")
+    manifest = whole_pod("a", 2)
+    container = manifest["spec"]["containers"][0]
+    manifest["spec"]["containers"] = [{"name": f"c{i}", "image": "i"} for i in range(count)]
+    assert container["resources"] == manifest["spec"]["resources"]
+    assert node.admit(manifest)
+
+    config = replace(node.config, feature_gates={"PodLevelResourceManagers": False})
+    if count == 1:
+        after = restarted(node, config).node
+        assert after.memory.blocks("a", "c0") == node.memory.blocks("a", "c0")
+        assert after.memory.has_exact_books
+        return
+
+    with pytest.raises(ConfigError, match="the expected machine state is different"):
+        restarted(node, config)

@@ -18,7 +18,7 @@ from alignup.core.amounts.cpu_ledger import CpuLedger, CpuShortage
 from alignup.core.amounts.holders import CpuHolders
 from alignup.core.shared_dict import SharedDict
 from alignup.errors import AllocationError, ConfigError
-from alignup.kubernetes.versions import PodLevel, VersionProfile
+from alignup.kubernetes.versions import VersionProfile
 from alignup.machine.bits import union
 from alignup.machine.cpuset import CPUSet
 from alignup.providers.cpu.distribution import distribute, never_ends
@@ -608,11 +608,12 @@ class CpuProvider(CpuHolders):
         self.ledger.take_back(self.ledger.given)
         self.ledger.give(self.ledger.capacity.shareable & ~shared)
 
-    def inherit(self, predecessor: CpuProvider) -> None:
+    def inherit(self, predecessor: CpuProvider, *, knows_pods: bool = True) -> None:
         """Take over what the state file of the kubelet before a restart says.
 
         Args:
             predecessor: the provider as it was then.
+            knows_pods: whether this kubelet reads what pods have as a whole.
 
         Raises:
             ConfigError: with these options and reserved CPUs a kubelet does not start on that
@@ -630,9 +631,7 @@ class CpuProvider(CpuHolders):
         if fault is not None:
             raise ConfigError(fault[1])
 
-        whole_pods = {}
-        if self._profile.pods.pod_level is PodLevel.MANAGED:
-            whole_pods = dict(predecessor.whole_pods)
+        whole_pods = dict(predecessor.whole_pods) if knows_pods else {}
 
         held = [
             cpus for container_cpus in predecessor.held.values() for cpus in container_cpus.values()

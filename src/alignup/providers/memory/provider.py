@@ -44,6 +44,8 @@ _MOST_TYPES: Final = 4
 
 _NAMES_SHOWN: Final = 3
 
+_OTHER_STATE: Final = "[memorymanager] the expected machine state is different from the real one"
+
 # (type, bytes), by type.
 Requests = tuple[tuple[str, int], ...]
 
@@ -517,11 +519,13 @@ class MemoryProvider(MemoryHolders):
         self.pod_parts = SharedDict({uid: dict(state.parts.get(uid, {})) for uid in pod_holdings})
         self.init_holdings = SharedDict()
 
-    def inherit(self, predecessor: MemoryProvider) -> None:
+    def inherit(self, predecessor: MemoryProvider, *, knows_pods: bool = True) -> None:
         """Take over what the state file of the kubelet before a restart says.
 
         Args:
             predecessor: the provider as it was then.
+            knows_pods: whether this kubelet reads what pods have as a whole; if not, it adds up
+                what their containers have.
 
         Raises:
             ConfigError: a kubelet does not start on that state: another amount is reserved now, or
@@ -529,15 +533,24 @@ class MemoryProvider(MemoryHolders):
                 lost memory, or a refused pod left a binding behind.
         """
         if self.allocatable != predecessor.allocatable or not predecessor.has_exact_books:
-            raise ConfigError(
-                "[memorymanager] the expected machine state is different from the real one"
-            )
+            raise ConfigError(_OTHER_STATE)
 
         self.ledger = predecessor.ledger.copy()
         self.holdings = predecessor.holdings.copy()
         self.names = predecessor.names.copy()
-        self.pod_holdings = predecessor.pod_holdings.copy()
-        self.pod_parts = predecessor.pod_parts.copy()
+        if knows_pods:
+            self.pod_holdings = predecessor.pod_holdings.copy()
+            self.pod_parts = predecessor.pod_parts.copy()
+            return
+
+        for uid, holding in predecessor.pod_holdings.items():
+            parts = predecessor.pod_parts[uid]
+            names = [name for name, (_, sizes) in parts.items() if sizes]
+            if len(names) != 1 or parts[names[0]][1] != tuple(holding.sizes()):
+                raise ConfigError(_OTHER_STATE)
+
+            self.holdings[uid, names[0]] = holding
+            self.names[uid, names[0]] = self.names[uid, ""]
 
     @property
     def has_exact_books(self) -> bool:
