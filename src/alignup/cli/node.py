@@ -37,6 +37,7 @@ from alignup.text.json_text import decode_json
 
 if TYPE_CHECKING:
     from alignup.control_plane.api_server.api_client import Api
+    from alignup.host.leases.record import LeaseRecord
     from alignup.kubelet.check import Outcome, Restart
     from alignup.kubelet.config import Setting
     from alignup.kubelet.read import KubeletNode
@@ -406,9 +407,7 @@ def verify(
 
     running = list(all_processes(Path(source.root)))
     if leases:
-        from alignup.host.leases.file import LeaseFile
-
-        placements = placements_of_leases(LeaseFile(state, complain).read().leases, running)
+        placements = placements_of_leases(visible_leases(state), running)
     else:
         placements = placements_of_kubelet(source.read(), running)
 
@@ -422,9 +421,36 @@ def verify(
     if not findings and not as_json:
         count = len(pids) or len(placements.keys() & {process.pid for process in running})
         noun = "process" if count == 1 else "processes"
-        click.echo(f"{count} {noun} checked: all are placed as recorded")
+        outcome = "all are placed as recorded"
+        if count == 0:
+            outcome = "none has a lease" if leases else "none is in a container of this node"
+        click.echo(f"{count} {noun} checked: {outcome}")
 
     return 1 if findings else 0
+
+
+def visible_leases(state: Path | None) -> list[LeaseRecord]:
+    """Return the leases whose processes may run, of the agent or of the file.
+
+    Those of other users, of which an agent tells no process, are counted in a complaint.
+
+    Raises:
+        InputError: whoever keeps the leases cannot be asked.
+    """
+    from alignup.host.leases.source import open_source
+    from alignup.host.processes.identity import Liveness
+
+    leases = [
+        listed.lease
+        for listed in open_source(state, complain).overview().leases
+        if listed.state != Liveness.GONE.value
+    ]
+    visible = [lease for lease in leases if lease.process.pid]
+    hidden_count = len(leases) - len(visible)
+    if hidden_count:
+        complain(f"{counted(hidden_count, 'lease')} of other users not checked: ask as root")
+
+    return visible
 
 
 def verify_self(root: Path, *, as_json: bool) -> int:

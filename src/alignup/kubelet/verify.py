@@ -156,14 +156,20 @@ def placements_of_leases(
         processes: all that run.
     """
     placements = {}
+    keepers = set()
     for lease in leases:
-        placements[lease.process.pid] = ExpectedPlacement(
+        placement = ExpectedPlacement(
             lease.name,
             cpus=lease.cpus or None,
             is_exclusive=True,
             numa_nodes=frozenset(share.numa_node for share in lease.memory),
             must_be_confined=False,
         )
+        placements[lease.process.pid] = placement
+        if lease.keeper is not None:
+            # the kernel hands it what a command left; it is bound to nothing itself
+            keepers.add(lease.keeper.pid)
+            placements.setdefault(lease.keeper.pid, placement)
 
     parents = {process.pid: process.parent for process in processes}
     for pid in parents:
@@ -177,6 +183,8 @@ def placements_of_leases(
         if ancestors[-1] in placements:
             placements.update(dict.fromkeys(ancestors, placements[ancestors[-1]]))
 
+    for pid in keepers:
+        del placements[pid]
     return placements
 
 
@@ -222,9 +230,18 @@ def _misplaced(root: Path, process: Process, placement: ExpectedPlacement) -> It
         text = f"{who} may run on CPUs {extra}, and {allowance}"
         yield Misplaced("cpus", process.pid, placement.name, text)
 
-    if not placement.numa_nodes:
-        return
+    if placement.numa_nodes:
+        yield from _misplaced_memory(process, placement)
 
+    for path in placement.device_files:
+        if not sees_device(root, process.pid, path):
+            text = f"{who} does not see the device file {path}"
+            yield Misplaced("device", process.pid, placement.name, text)
+
+
+def _misplaced_memory(process: Process, placement: ExpectedPlacement) -> Iterator[Misplaced]:
+    """Yield what is wrong with the memory of one process, which some NUMA nodes are to have."""
+    who = f"process {process.pid} ({process.name})"
     numa_nodes = ",".join(map(str, sorted(placement.numa_nodes)))
     if (
         placement.must_be_confined
@@ -249,11 +266,6 @@ def _misplaced(root: Path, process: Process, placement: ExpectedPlacement) -> It
             f"{numa_nodes}"
         )
         yield Misplaced("memory", process.pid, placement.name, text)
-
-    for path in placement.device_files:
-        if not sees_device(root, process.pid, path):
-            text = f"{who} does not see the device file {path}"
-            yield Misplaced("device", process.pid, placement.name, text)
 
 
 # ---- this process itself

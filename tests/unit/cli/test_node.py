@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import tarfile
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from alignup.cli import node as node_module
 from alignup.cli.node import ask_cluster
 from alignup.control_plane.api_server.api_client import CLAIMS, Api
+from alignup.host.leases.agent_messages import KnownLease, Leases
 from alignup.host.leases.file import LeaseFile
+from alignup.host.leases.request import LeaseRequest, make_request
+from alignup.host.leases.source import FileSource
+from alignup.host.processes.identity import ProcessIdentity, identify
 from alignup.kubelet.collect import collect
 from alignup.kubelet.config import Configuration, settings_of
 from alignup.kubelet.layout import open_node
@@ -21,10 +27,12 @@ from alignup.kubernetes.config_documents import read_flags
 from alignup.kubernetes.kubelet_config import KubeletConfig
 from alignup.machine.cpuset import CPUSet
 from fakes.api_server import NODES, ApiStub, served
+from fakes.device_plugins import short_folder
 from inputs import leasing
 from inputs.kubelet_files import EXAMPLE, guaranteed
 from inputs.small_claims import DRIVER, claim_named, class_of, slice_of, template
 from inputs.watched_objects import pod_object
+from running.agents import client, running_agent
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -366,6 +374,42 @@ def test_leases_are_verified_by_their_file(alignup, root, tmp_path):
     ended = alignup("node", "verify", "--node", root, "--leases", "--state", file)
     assert ended.status == 1
     assert ended.out.startswith(f"mine: process {pid} (work) may run on CPUs 5")
+
+
+def test_leases_are_verified_by_the_agent(alignup, root, monkeypatch):
+    """Its file has none of them, by whatever way the agent is chosen."""
+    monkeypatch.delenv("ALIGNUP_STATE", raising=False)
+    process(root, os.getpid(), "0-47", "x")
+    request = LeaseRequest(make_request(cpus=1), identify(os.getpid()), command="c", name="mine")
+    verify = ("node", "verify", "--node", root, "--leases")
+    with short_folder() as folder, running_agent(folder):
+        file = folder / "leases.json"
+        ended = alignup(*verify, "--state", file)
+        assert (ended.status, ended.out) == (0, "0 processes checked: none has a lease\n")
+
+        lease = client(folder).acquire(request).lease
+        for options in (("--state", file), ()):
+            monkeypatch.setenv("ALIGNUP_AGENT", "" if options else str(folder / "agent.sock"))
+            ended = alignup(*verify, *options)
+            assert ended.status == 1
+            assert ended.out.startswith(f"mine: process {os.getpid()} (work) may run on CPUs")
+            assert ended.out.endswith(f"and has CPUs {lease.cpus} for itself\n")
+
+        (root / f"proc/{os.getpid()}/status").write_text(f"Cpus_allowed_list: {lease.cpus}\n")
+        ended = alignup(*verify)
+        assert (ended.status, ended.out) == (0, "1 process checked: all are placed as recorded\n")
+
+
+def test_leases_of_other_users_cannot_be_verified(alignup, root, tmp_path, monkeypatch):
+    hidden = leasing.record("(user 1000)", cpus=CPUSet.parse("1"))
+    hidden = msgspec.structs.replace(hidden, id="", process=ProcessIdentity(0, 0, "", 0))
+    listed = Leases((KnownLease(hidden, "running"), KnownLease(leasing.record(), "gone")), ())
+    monkeypatch.setattr(FileSource, "overview", lambda _: listed)
+    process(root, 1, "0-47", "x")
+    process(root, os.getpid(), "0-47", "x")
+    ended = alignup("node", "verify", "--node", root, "--leases", "--state", tmp_path / "l.json")
+    assert (ended.status, ended.out) == (0, "0 processes checked: none has a lease\n")
+    assert ended.err == "alignup: 1 lease of other users not checked: ask as root\n"
 
 
 def test_an_archive_has_no_processes(alignup):

@@ -7,11 +7,13 @@ import json
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from alignup import Node, read_machine
 from alignup.errors import InputError
 from alignup.host.leases.record import MemoryShare
+from alignup.host.processes.identity import identify
 from alignup.kubelet.allocate_response_pb2 import AllocateResponse, DeviceFile
 from alignup.kubelet.processes import all_processes
 from alignup.kubelet.read import read_kubelet
@@ -41,7 +43,6 @@ CGROUPFS = f"12:cpuset:/kubepods/pod{UID}/{'e' * 64}\n"
 
 @pytest.fixture
 def root(tmp_path):
-    """A node with one pod of two containers, the first with CPUs 1-2 on NUMA node 0 and a GPU."""
     root = write_root(tmp_path / "root", server(cores=4, nodes=2))
     node = Node(read_machine(root), CONFIG, GPUS)
     pod = guaranteed("a", (2, 1, 1), ("1500m", 1))
@@ -132,6 +133,17 @@ def test_what_is_not_where_it_should_be_is_found(root, changed, kinds):
     assert all("\n" not in json.dumps(json_fields(misplacement)) for misplacement in misplacements)
 
 
+def test_device_files_are_looked_for_where_nobody_gives_memory(root):
+    """As the memory manager's default policy is."""
+    folder = root / "var/lib/kubelet"
+    without_memory = {**CONFIG, "memoryManagerPolicy": "None", "reservedMemory": []}
+    (folder / "config.yaml").write_text(json.dumps(without_memory))
+    (folder / "memory_manager_state").unlink()
+    process(root, 70, first_cpus(root), cgroup=SYSTEMD, device=False)
+    (misplacement,) = misplaced(root)
+    assert misplacement.text == "process 70 (work) does not see the device file /dev/null0"
+
+
 def test_shared_containers_keep_to_the_shared_pool(root):
     process(root, 70, "0", cgroup=CGROUPFS)
     process(root, 72, first_cpus(root), cgroup=CGROUPFS)
@@ -171,6 +183,18 @@ def test_leases_and_what_they_have_started_are_verified(root):
     assert [
         (misplacement.pid, misplacement.kind, misplacement.name) for misplacement in misplacements
     ] == [(pid + 1, "cpus", "mine")]
+
+
+def test_what_a_command_of_a_lease_has_left_is_verified(root):
+    """The keeper inherits it, and is bound to nothing itself."""
+    lease = leasing.record("mine", cpus=CPUSet.parse("1-2"))
+    keeper = identify(os.getppid())
+    lease = msgspec.structs.replace(lease, keeper=keeper)
+    process(root, keeper.pid, "0-15")
+    process(root, 71, "3", parent=keeper.pid)
+    running = list(all_processes(root))
+    (misplacement,) = verify(root, placements_of_leases([lease], running), running)
+    assert (misplacement.pid, misplacement.name) == (71, "mine")
 
 
 def test_this_process_can_be_read():
