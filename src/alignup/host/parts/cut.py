@@ -98,7 +98,7 @@ def split_machine(
     _check_devices(parts, counts, offered)
     drafts = _drafts(remaining, parts, share, layout)
     if full_cores:
-        split_cpus = _split_cores(machine, drafts)
+        split_cpus = split_cores(machine, [draft.cpus for draft in drafts])
         if split_cpus:
             each = f" of {cpus_per_part} CPUs" if cpus_per_part else ""
             raise InputError(
@@ -172,15 +172,18 @@ def _check_devices(
             )
 
 
-def _split_cores(machine: Machine, drafts: Sequence[_Draft]) -> CPUSet:
-    """Return the CPUs of the cores of which some part has a piece only."""
-    split_cores = 0
+def split_cores(machine: Machine, parts: Sequence[int]) -> CPUSet:
+    """Return the CPUs of the cores of which some part has a piece only.
+
+    Each part is the bit set of its CPUs.
+    """
+    pieces = 0
     for node in machine.numa_nodes:
         for core in node.cores:
-            if any(draft.cpus & core.bits not in {0, core.bits} for draft in drafts):
-                split_cores |= core.bits
+            if any(cpus & core.bits not in {0, core.bits} for cpus in parts):
+                pieces |= core.bits
 
-    return CPUSet.from_int(split_cores)
+    return CPUSet.from_int(pieces)
 
 
 def _dealt(cores: Sequence[int], count: int) -> set[int]:

@@ -1,7 +1,7 @@
 """One call for every rank, `bind`: which part of this machine it has, and the binding to it.
 
 `split` shows all parts. No rank talks to another: each computes the whole division, of what all of
-them may use, and takes its own part.
+them may use, and takes its own part. With devices, `device_shares` has the rule, else `cut`.
 """
 
 from __future__ import annotations
@@ -10,17 +10,23 @@ import os
 
 from alignup.errors import InputError, warn
 from alignup.host.parts.cut import split_machine
-from alignup.host.parts.part import MEMORY_MODES, Part, seen_devices, visible_variables
+from alignup.host.parts.device_shares import (
+    DeviceParts,
+    ShareRules,
+    Sight,
+    check_share,
+)
+from alignup.host.parts.part import MEMORY_MODES, VISIBLE, Part, seen_devices, visible_variables
 from alignup.host.parts.usable import reachable, usable
 from alignup.machine.machine import Machine
 from alignup.records import replace
 
 TYPE_CHECKING = False  # `typing` is slow to import
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from typing import Any, Final
 
-    from alignup.machine.device_inventory import Device, LoadedMachine
+    from alignup.machine.device_inventory import LoadedMachine
 
 _HERE: Final = "/"
 
@@ -35,6 +41,7 @@ def split(
     preferred_sets: Mapping[str, Sequence[Sequence[str]]] | None = None,
     layout: str | None = None,
     full_cores: bool = False,
+    share: str = "",
 ) -> list[Part]:
     """Return equal, disjoint, aligned parts of a machine, by rank.
 
@@ -53,6 +60,8 @@ def split(
         layout: deal parts out rank by rank over `numa`, `socket`, `l3` or `core`, as mpirun's
             `--map-by` does.
         full_cores: refuse to split a core.
+        share: `machine` or `seen`: the parts that `bind` gives ranks with devices, in place of
+            equal parts of the whole machine.
 
     Raises:
         InputError: the machine has too few CPUs or devices, a device is described wrongly, or there
@@ -63,9 +72,18 @@ def split(
         >>> [str(part.cpus) for part in split("align-up-article", 2)]
         ['0-3', '4-7']
     """
-    loaded = _load(machine, devices or {}, inventory)
+    check_share(share)
+    counts = {resource: count for resource, count in (devices or {}).items() if count}
+    loaded = _load(machine, counts, inventory)
     if preferred_sets is None and inventory is None:
         preferred_sets = loaded.preferred_sets
+
+    if counts and share:
+        is_here = not isinstance(machine, Machine) and str(machine) == _HERE
+        sights = device_sights(loaded, counts, os.environ if is_here else {})
+        rules = ShareRules(share, cpus_per_part, full_cores, preferred_sets=preferred_sets or {})
+        job = DeviceParts(loaded.machine, parts, counts, sights, rules, tuple(VISIBLE))
+        return [_with_variables(job.part(rank), loaded) for rank in range(parts)]
 
     cut = split_machine(
         loaded.machine,
@@ -88,27 +106,33 @@ def bind(
     cpus: int | None = None,
     layout: str | None = None,
     full_cores: bool = False,
+    share: str = "machine",
+    oversubscribe: bool = False,
     memory: str = "preferred",
     threads: bool = True,
 ) -> Part:
     """Bind this process to its part of this machine, and return the part.
 
-    Called in every rank with the same arguments, this gives each a part of its own, as `split`
-    would cut what the process may use: within its affinity, its cpuset and the CPUs that are not
-    isolated. Nothing is written and no lease taken; where others share the machine, `alignup.lease`
-    arbitrates.
+    Called in every rank with the same arguments, this gives each a part of its own, of what the
+    process may use: within its affinity, its cpuset and the CPUs that are not isolated. Nothing is
+    written and no lease taken; where others share the machine, `alignup.lease` arbitrates.
 
-    With devices, GPU i of the machine is the GPU that CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES
-    lists at i. Where these leave the rank only as many as it asks for, its launcher has given it
-    these, and its CPUs are near them.
+    Without devices, the parts are those of `split`. With devices, rank i has the i-th GPU that
+    CUDA_VISIBLE_DEVICES or its like lists, or those that its launcher has left it, and the share
+    that these have of the CPUs near them, see `share`.
 
     Args:
         part: the rank, counted from 0; None: as the launcher says (`alignup.host.launchers`).
         of: how many ranks there are on this machine; None: as the launcher says.
         devices: by resource, how many each, such as `{"nvidia.com/gpu": 1}`.
         cpus: how many CPUs each; None: as many whole cores as there are for everybody.
-        layout: as `split` takes it.
+        layout: as `split` takes it; CPUs follow it then, and not the devices.
         full_cores: refuse to split a core.
+        share: `machine`: the CPUs near devices are shared out among all such devices of the
+            machine, so that jobs with other devices have other CPUs; `seen`: among those that this
+            process sees, where nobody else needs CPUs.
+        oversubscribe: let several ranks have one CPU or one device where there are fewer than
+            ranks: rank i the device i modulo their number.
         memory: where memory comes from, see `Part.bind`.
         threads: bind the threads that are there already too.
 
@@ -137,15 +161,12 @@ def bind(
     if memory not in MEMORY_MODES:
         raise InputError.at("memory", f"one of {', '.join(MEMORY_MODES)}", memory)
 
+    check_share(share or "none")
     counts = {resource: count for resource, count in (devices or {}).items() if count}
     loaded = _load(_HERE, counts, None)
-    rules: dict[str, Any] = {
-        "cpus_per_part": cpus or 0,
-        "layout": layout or "",
-        "full_cores": full_cores,
-    }
+    rules = ShareRules(share, cpus or 0, full_cores, oversubscribe, loaded.preferred_sets)
     try:
-        own_part = _part_of(loaded, part, of, counts, rules)
+        own_part = _part_of(loaded, part, of, counts, rules, layout or "")
     except InputError as error:
         raise InputError(f"{error}; {bound}" if bound else str(error)) from None
 
@@ -157,49 +178,67 @@ def bind(
     return own_part
 
 
+def device_sights(
+    loaded: LoadedMachine, resources: Iterable[str], environment: Mapping[str, str]
+) -> dict[str, Sight]:
+    """Return the devices of some resources, and those that a process of an environment sees."""
+    visible = seen_devices(loaded.devices, environment)
+    sights = {}
+    for resource in resources:
+        devices = tuple(loaded.devices.get(resource, ()))
+        seen = tuple(visible.get(resource, ()))
+        reason = ""
+        if len(seen) < len(devices):
+            variable = VISIBLE[resource]
+            reason = f"{variable} ({environment[variable]!r:.80})"
+
+        sights[resource] = Sight(devices, seen, reason)
+
+    return sights
+
+
 def _part_of(
-    loaded: LoadedMachine, rank: int, of: int, counts: Mapping[str, int], rules: Mapping[str, Any]
+    loaded: LoadedMachine,
+    rank: int,
+    of: int,
+    counts: Mapping[str, int],
+    rules: ShareRules,
+    layout: str,
 ) -> Part:
-    """Return a part of a machine with the devices that the rank sees.
+    """Return a part of a machine, with the devices that the rank sees.
 
     Raises:
         InputError: the machine has too little.
     """
-    inventory: dict[str, Sequence[Device]] = dict(loaded.devices)
-    # What the launcher gave this rank only.
-    own_ids: dict[str, tuple[str, ...]] = {}
-    if counts:
-        visible = seen_devices(inventory, os.environ)
-        for resource, count in counts.items():
-            devices = visible.get(resource, ())
-            if of > 1 and len(devices) == count < len(inventory[resource]):
-                own_ids[resource] = tuple(device.id for device in devices)
-            elif resource in visible:
-                inventory[resource] = devices
+    machine = loaded.machine
+    sights = device_sights(loaded, counts, os.environ)
+    if counts and not layout:
+        job = DeviceParts(machine, of, counts, sights, rules, tuple(VISIBLE))
+        for note in job.notes(rank):
+            warn(note)
 
-    shared = {"inventory": inventory, "preferred_sets": loaded.preferred_sets, **rules}
-    if not own_ids:
-        return split_machine(loaded.machine, of, devices=counts, **shared)[rank]
+        return job.part(rank)
 
-    # one place for each set of devices that the machine has, of which the launcher gave this rank
-    # one
-    places = min(len(inventory[resource]) // counts[resource] for resource in own_ids)
-    shared["devices"] = counts if places >= of else {}
-    parts = split_machine(loaded.machine, max(places, of), **shared)
-    own_part = next((part for part in parts if _has_devices(part, own_ids)), None)
-    if own_part is None:
-        warn(
-            f"the devices that this rank was given ({own_ids}) are those of no part: its CPUs may "
-            "be far from them"
+    places = of
+    if rules.oversubscribe:
+        places = min(of, machine.cpu_count)
+    elif of > machine.cpu_count and not rules.cpus:
+        raise InputError(
+            f"{of} parts are too many for the {machine.cpu_count} CPUs that this process may use: "
+            "with oversubscribe=True several ranks share a CPU"
         )
-        own_part = parts[rank]
 
-    return replace(own_part, rank=rank, parts=of, devices={**own_part.devices, **own_ids})
-
-
-def _has_devices(part: Part, own_ids: Mapping[str, Sequence[str]]) -> bool:
-    """Return whether a part has just these devices of their resources."""
-    return all(set(part.devices.get(name, ())) == set(ids) for name, ids in own_ids.items())
+    parts = split_machine(
+        machine,
+        places,
+        cpus_per_part=rules.cpus,
+        devices=counts,
+        inventory={resource: sight.seen for resource, sight in sights.items()},
+        preferred_sets=loaded.preferred_sets,
+        layout=layout,
+        full_cores=rules.full_cores,
+    )
+    return replace(parts[rank % places], rank=rank, parts=of)
 
 
 def _load(

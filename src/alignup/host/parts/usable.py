@@ -58,7 +58,7 @@ def usable(machine: Machine, *, isolated: bool = False, reserve: int = 0) -> Mac
             f"reserved: {CPUSet.from_int(reserve) or 'none'})"
         )
 
-    return machine if cpus == machine.cpus else _within(machine, cpus, -1)
+    return machine if cpus == machine.cpus else within(machine, cpus, -1)
 
 
 def reachable(machine: Machine) -> Machine:
@@ -83,7 +83,7 @@ def reachable(machine: Machine) -> Machine:
     if not machine.cpus & ~cpus and all(memory_nodes >> node.id & 1 for node in machine.numa_nodes):
         return machine
 
-    return _within(machine, cpus, memory_nodes)
+    return within(machine, cpus, memory_nodes)
 
 
 def equal_cores(machine: Machine) -> Machine:
@@ -101,13 +101,18 @@ def equal_cores(machine: Machine) -> Machine:
         return machine
 
     main_size = max(cpus_of_size, key=lambda size: (cpus_of_size[size], size))
-    return _within(machine, union(core.bits for core in cores if len(core.cpus) == main_size), -1)
+    return within(machine, union(core.bits for core in cores if len(core.cpus) == main_size), -1)
 
 
-def _within(machine: Machine, cpus: int, memory_nodes: int) -> Machine:
+def within(machine: Machine, cpus: int, memory_nodes: int) -> Machine:
     """Return the machine with some CPUs and the memory of some nodes.
 
     A node whose cores are gone keeps its kind.
+
+    Args:
+        machine: the machine.
+        cpus: the CPUs, as a bit set.
+        memory_nodes: kernel ids of the nodes, as a bit set; -1: all.
     """
 
     def cut(node: NumaNode) -> NumaNode:

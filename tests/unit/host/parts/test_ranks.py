@@ -141,11 +141,66 @@ def test_the_gpu_that_a_launcher_gave_to_each_rank_stays_its_own(monkeypatch):
 
 
 @pytest.mark.usefixtures("on_dgx")
-def test_a_gpu_of_no_part_is_kept_with_a_warning(monkeypatch):
+def test_gpus_far_from_each_other_bring_the_cpus_of_both(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,7")
-    with pytest.warns(AlignupWarning, match="those of no part"):
-        part = alignup.bind(1, 4, devices={GPU: 2})
+    part = alignup.bind(1, 4, devices={GPU: 2})
     assert part.devices[GPU] == ("gpu0", "gpu7")
+    assert str(part.cpus) == "0-13,98-125,210-223"
+
+
+@pytest.mark.usefixtures("on_dgx")
+@pytest.mark.parametrize("gpus", [(4, 5), (4, 5, 6, 7), (3, 6, 5, 4, 0, 7, 1, 2)])
+def test_ranks_are_near_the_gpus_that_are_listed(monkeypatch, gpus):
+    """And those of two servers with four GPUs each are apart."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", ",".join(map(str, gpus)))
+    ranks = len(gpus)
+    parts = [alignup.bind(rank, ranks, devices={GPU: 1}) for rank in range(ranks)]
+    assert [part.devices[GPU] for part in parts] == [(f"gpu{gpu}",) for gpu in gpus]
+    assert [part.numa_nodes for part in parts] == [(gpu // 4,) for gpu in gpus]
+
+    others = [gpu for gpu in range(8) if gpu not in gpus]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", ",".join(map(str, others)))
+    parts += [alignup.bind(rank, len(others), devices={GPU: 1}) for rank in range(len(others))]
+    assert sum(len(part.cpus) for part in parts) == 224
+    assert len({cpu for part in parts for cpu in part.cpus}) == 224
+
+
+@pytest.mark.usefixtures("on_dgx")
+def test_fewer_ranks_than_gpus_have_the_first_gpus(monkeypatch):
+    """As a program that takes `cuda:LOCAL_RANK` does."""
+    parts = [alignup.bind(rank, 3, devices={GPU: 1}) for rank in range(3)]
+    assert [part.devices[GPU] for part in parts] == [("gpu0",), ("gpu1",), ("gpu2",)]
+    assert str(parts[2].cpus) == "28-41,140-153"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    alone = alignup.bind(1, 2, devices={GPU: 1}, share="seen")
+    assert str(alone.cpus) == "28-55,140-167"
+    with pytest.raises(InputError, match="one of machine, seen, got 'mine' at share"):
+        alignup.bind(1, 2, devices={GPU: 1}, share="mine")
+
+
+@pytest.mark.usefixtures("on_dgx")
+def test_a_layout_is_followed_in_place_of_the_gpus(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
+    part = alignup.bind(0, 2, devices={GPU: 1}, layout="core")
+    assert (str(part.cpus), part.devices[GPU]) == ("0-55,112-167", ("gpu4",))
+
+
+def test_split_shows_what_bind_gives():
+    parts = alignup.split("dgx-h100", 2, devices={GPU: 1}, share="machine")
+    assert [str(part.cpus) for part in parts] == ["0-13,112-125", "14-27,126-139"]
+    assert parts[1].visible["CUDA_VISIBLE_DEVICES"] == "1"
+    with pytest.raises(InputError, match="at share"):
+        alignup.split("dgx-h100", 2, share="mine")
+
+
+@pytest.mark.usefixtures("on_dgx")
+def test_more_ranks_than_cpus_share_them_where_that_is_asked_for(monkeypatch):
+    monkeypatch.setattr(ranks, "_load", lambda *_: load_machine("align-up-article"))
+    with pytest.raises(InputError, match=r"9 parts are too many for the 8 .*oversubscribe=True"):
+        alignup.bind(0, 9)
+    parts = [alignup.bind(rank, 9, oversubscribe=True) for rank in range(9)]
+    assert [str(part.cpus) for part in parts] == [*map(str, range(8)), "0"]
+    assert [part.environment()["ALIGNUP_PART"] for part in parts][8] == "8/9"
 
 
 def test_devices_of_a_snapshot_are_known():
