@@ -19,8 +19,8 @@ import pytest
 from alignup.node import Node
 from alignup.node.faults import known_faults
 from replays.kubelet_answers import check_case
-from rig.managers import PROGRAMS, answers, compacted, why_not
-from rig.scenarios import scenario
+from rig.managers import PROGRAMS, answers, compacted, minor_of, why_not
+from rig.themes import fresh
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,8 +52,8 @@ def faults_on_the_way(case: dict[str, Any]) -> set[str]:
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.parent.name)
 def test_all_end_as_in_the_kubelet(program: Path, tmp_path: Path) -> None:
-    minor = program.parent.name.rpartition(".")[0]
-    cases = [scenario(seed) | {"kubeletVersion": minor} for seed in range(SEED, SEED + COUNT)]
+    minor = minor_of(program.parent.name)
+    cases = [case | {"kubeletVersion": minor} for _, case in fresh(SEED, COUNT)]
     first = list(answers(program, cases, tmp_path / "kubelet-0", PATIENCE))
     asked_twice = [
         case for case, answer in zip(cases, first, strict=True) if "unanswered" not in answer
