@@ -345,12 +345,9 @@ def say_what_is_ignored(loaded: LoadedNode, pods: Sequence[Pod], source: NodeSou
     from alignup.kubernetes.kubelet_config import KubeletConfig
     from alignup.kubernetes.pod import POLICIES
 
-    if (
-        source.kubelet_node
-        and loaded.node.whole_verdict
-        and pods
-        and loaded.node.node_object is None
-    ):
+    node_object = loaded.node.node_object
+    is_unlabelled = node_object is None or not node_object.knows_labels
+    if source.kubelet_node and loaded.node.whole_verdict and pods and is_unlabelled:
         complain(
             "no Node object (node.json): the node's labels and taints are unknown, and were not "
             "checked"
@@ -402,7 +399,7 @@ def too_large(node: Node, pods: Sequence[Pod]) -> Iterator[str]:
     """Yield a sentence for each pod that requests more CPU or memory than the whole node has."""
     from alignup.kubernetes.node_fit import node_limits, requests_of
 
-    allocatable = node_limits(node.machine, node.config, {}).allocatable
+    allocatable = node_limits(node.machine, node.config, {}, node.node_object).allocatable
     formats = {"cpu": lambda amount: f"{amount / 1000:g}", "memory": short_bytes}
     for pod in pods:
         requests = requests_of(pod)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from alignup.kubernetes.pod import Pod
     from alignup.kubernetes.pod_documents import PodDocument
     from alignup.kubernetes.versions import KubeletVersion
+    from alignup.machine.machine import Machine
     from alignup.node import Node
     from alignup.pictures.picture import Scene
     from alignup.replay.scenario import Resize
@@ -649,12 +650,13 @@ def load_kubelet_node(
     if collected is not None:
         claims = read_claims({files.place(CLAIMS): collected})
 
-    records = read_records(files, {"config": source.config, "kubelet_version": version})
-    machine = (
-        machine_of(files)
-        if source.machine == HERE
-        else load_machine(source.machine, source.node_name).machine
+    other_machine: Machine | None = None
+    if source.machine != HERE:
+        other_machine = load_machine(source.machine, source.node_name).machine
+    records = read_records(
+        files, {"config": source.config, "kubelet_version": version, "machine": other_machine}
     )
+    machine = other_machine or machine_of(files)
     devices = None
     if source.inventory is not None:
         mapping = read_mapping(source.inventory)
@@ -663,7 +665,7 @@ def load_kubelet_node(
     node = make_node(records, machine, devices).node
     if source.config and not source.lenient:
         with errors_in(source.config):
-            check_start(machine, node.config)
+            check_start(machine, node.config, records.memory_capacity)
 
     return LoadedNode(node, title_of(root, node), pod_list=files.read(PODS), claims=claims)
 

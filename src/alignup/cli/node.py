@@ -84,8 +84,8 @@ def collect(
         alignup node collect node1.tar.xz --pods pods.json
 
     What the kubelet answers to PodResources is packed too. The archive has no environment
-    variables, arguments, annotations or tokens of pods: only what `--node` reads is kept. The
-    checkpoint of devices is kept whole, with what device plugins told containers. Only the archive
+    variables, arguments or tokens of pods: only what `--node` reads is kept, such as the
+    annotations by which a kubelet knows static pods. The checkpoint of devices is kept whole, with what device plugins told containers. Only the archive
     is written.
     """
     from alignup.kubelet.collect import collect

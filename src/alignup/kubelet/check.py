@@ -173,7 +173,7 @@ def _findings(files: NodeFiles, options: KubeletOptions) -> list[Finding]:
 
     if machine is not None and source:
         try:
-            check_start(machine, config)
+            check_start(machine, config, records.memory_capacity)
         except ConfigError as error:
             text = "the reservations do not suit the machine"
             findings.append(finding("reservations", text, str(error), source))

@@ -11,6 +11,7 @@ because something was not there.
 from __future__ import annotations
 
 import os  # noqa: TC003  # evaluated by whoever asks for the types of the options
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence  # as above
 from contextlib import suppress
@@ -43,7 +44,7 @@ from alignup.kubelet.pod_resources_client import find_answers
 from alignup.kubernetes.kubelet_config import KubeletConfig, config_from_document
 from alignup.kubernetes.manifest import resized_pod
 from alignup.kubernetes.node_fit import NodeObject, node_object
-from alignup.kubernetes.pod import Container, Pod, QOSClass, source_of
+from alignup.kubernetes.pod import CONFIG_SOURCE, Container, Pod, QOSClass, source_of
 from alignup.kubernetes.pod_documents import PodDocument, pod_document
 from alignup.kubernetes.versions import (
     NEWEST,
@@ -55,7 +56,7 @@ from alignup.kubernetes.versions import (
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.device_inventory import Device, Inventory, devices_near
 from alignup.machine.machine import Machine  # noqa: TC001  # as above
-from alignup.machine.sysfs.machine import describe
+from alignup.machine.sysfs.machine import describe, meminfo_bytes
 from alignup.node.node import Node
 from alignup.providers.memory.provider import RestoredMemory
 from alignup.records import Record, replace
@@ -64,13 +65,14 @@ from alignup.text.typed import decode
 
 if TYPE_CHECKING:
     from alignup.kubelet.pod_resources import Allocatable, PodResources
-    from alignup.kubernetes.node_fit import NodeObject
     from alignup.kubernetes.pod_documents import PodDocument
     from alignup.topology_manager.admission import MemoryBlock
 
 # From this minor release on, PodResources lists no pods that have ended
 # (KubeletPodResourcesListUseActivePods).
 _LISTS_ACTIVE_PODS: Final = 34
+
+_STATIC_POD: Final = re.compile("[0-9a-f]{32}")
 
 # Of the file of what is allocated; up to Kubernetes 1.37 it names none.
 _ALLOCATED_VERSIONS: Final = ("", "v2")
@@ -238,6 +240,7 @@ class NodeRecords(Record):
             None: not known.
         newer: the kubelet's release, where it is newer than those known and so judged as the
             newest; empty: it is known.
+        memory_capacity: see `NodeObject`; 0 where another machine than that of the files is meant.
     """
 
     files: NodeFiles
@@ -250,6 +253,7 @@ class NodeRecords(Record):
     node_object: NodeObject | None
     allocated: Mapping[str, Any] | None = None
     newer: str = ""
+    memory_capacity: int = 0
 
 
 class KubeletNode(Record):
@@ -323,7 +327,7 @@ def read_records(
 
     Args:
         files: the node's files.
-        options: as those of `read_kubelet_node`; machine and devices do not matter.
+        options: as those of `read_kubelet_node`; devices do not matter.
         state_of: returns the state, given the kubelet's release; None: that of the files, which
             must be intact.
 
@@ -336,6 +340,7 @@ def read_records(
     node_object = _read(files, NODE, read_node_object)
     if pods is not None:
         pods = _of_one_node(pods, node_object, files.place(PODS))
+        pods = tuple(map(_marked_if_static, pods))
 
     release = options.get("kubelet_version")
     if not release and node_object is not None:
@@ -375,7 +380,27 @@ def read_records(
         node_object,
         allocated,
         newer_release(release),
+        0 if options.get("machine") else _memory_capacity(files),
     )
+
+
+def _marked_if_static(document: PodDocument) -> PodDocument:
+    """Return a pod with the mark of a static one, which archives of earlier releases lack.
+
+    Only a kubelet makes uids without dashes.
+    """
+    pod = document.pod
+    if not _STATIC_POD.fullmatch(pod.uid) or CONFIG_SOURCE in pod.annotations:
+        return document
+    return replace(
+        document, pod=pod.renamed(annotations={**pod.annotations, CONFIG_SOURCE: "file"})
+    )
+
+
+def _memory_capacity(files: NodeFiles) -> int:
+    """Return the bytes of memory of the whole machine by its kernel; 0: it is not known."""
+    kernel = files.kernel
+    return 0 if kernel is None else meminfo_bytes(kernel.read("proc/meminfo"))
 
 
 def _allocated(files: NodeFiles) -> dict[str, Any] | None:
@@ -440,7 +465,12 @@ def make_node(
     _check_policies(records, config)
     if devices is None:
         devices = _devices(records)
-    node = Node(machine, config, devices, node_object=records.node_object)
+    node_object = records.node_object
+    if records.memory_capacity:
+        node_object = replace(
+            node_object or NodeObject(knows_labels=False), memory_capacity=records.memory_capacity
+        )
+    node = Node(machine, config, devices, node_object=node_object)
 
     active = _active(records)
     stale = _stale(records, active)

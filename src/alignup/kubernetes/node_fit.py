@@ -72,13 +72,14 @@ def node_limits(
         node: the Node object of the API; its allocatable amounts win.
     """
     node = node or NodeObject(knows_labels=False)
-    allocatable = {**_allocatable(machine, config), **devices, **node.allocatable}
+    own_amounts = _allocatable(machine, config, node.memory_capacity)
+    allocatable = {**own_amounts, **devices, **node.allocatable}
     return replace(node, allocatable=allocatable, labels={OS_LABEL: _OS, **node.labels})
 
 
-def _allocatable(machine: Machine, config: KubeletConfig) -> dict[str, int]:
+def _allocatable(machine: Machine, config: KubeletConfig, memory_capacity: int) -> dict[str, int]:
     """Return what a kubelet reports as allocatable: what there is less what is reserved."""
-    reserved = node_reservation(machine, config)
+    reserved = node_reservation(machine, config, memory_capacity)
     if config.memory_manager_policy == "Static":  # a kubelet does not start unless both are equal
         reserved["memory"] = max(reserved["memory"], reserved_by_type(config).get("memory", 0))
 
@@ -87,29 +88,43 @@ def _allocatable(machine: Machine, config: KubeletConfig) -> dict[str, int]:
         pods = min(pods, config.node_reserve.pods_per_core * machine.cpu_count)
 
     allocatable = {"pods": pods}
-    for name, size in node_capacity(machine).items():
+    for name, size in node_capacity(machine, memory_capacity).items():
         allocatable[name] = max(0, size - reserved.get(name, 0))
     return allocatable
 
 
-def node_capacity(machine: Machine) -> dict[str, int]:
+def node_capacity(machine: Machine, memory_capacity: int = 0) -> dict[str, int]:
     """Return what pods could have if nothing were reserved.
 
     CPU in thousandths, and the bytes of each type of memory.
+
+    Args:
+        machine: the machine.
+        memory_capacity: see `NodeObject`.
     """
     amounts = {"cpu": 1000 * machine.cpu_count, **machine.memory_by_type}
-    if not machine.knows_memory:
+    if memory_capacity:
+        pages = sum(size for name, size in amounts.items() if name.startswith("hugepages-"))
+        amounts["memory"] = max(0, memory_capacity - pages)
+    elif not machine.knows_memory:
         del amounts["memory"]
     return amounts
 
 
-def node_reservation(machine: Machine, config: KubeletConfig) -> dict[str, int]:
+def node_reservation(
+    machine: Machine, config: KubeletConfig, memory_capacity: int = 0
+) -> dict[str, int]:
     """Return what a kubelet keeps from pods (`GetNodeAllocatableReservation`).
 
     CPU in thousandths, all else in units.
+
+    Args:
+        machine: the machine.
+        config: the kubelet's configuration.
+        memory_capacity: see `NodeObject`.
     """
     reserve = config.node_reserve
-    total = sum(numa_node.memory for numa_node in machine.numa_nodes)
+    total = memory_capacity or sum(numa_node.memory for numa_node in machine.numa_nodes)
     memory = reserve.amounts.get("memory", 0) + _eviction_memory(reserve.eviction_memory, total)
     cpus = 1000 * len(config.reserved_system_cpus) or reserve.amounts.get("cpu", 0)
     return {**reserve.amounts, "cpu": cpus, "memory": memory}
@@ -464,6 +479,9 @@ class NodeObject(Record):
             pods); empty: not known.
         knows_labels: False: there is no such object, so that of a label that is missing nothing is
             known.
+        memory_capacity: the bytes of memory of the whole machine by its kernel (`MemTotal`), which
+            a kubelet takes for the node's capacity (`GetMachineMemoryCapacity` of cAdvisor); on a
+            machine whose memory grows, its NUMA nodes have less. 0: as much as they have.
     """
 
     name: str = ""
@@ -472,6 +490,7 @@ class NodeObject(Record):
     allocatable: Mapping[str, int] = field(default_factory=dict)
     taints: tuple[Mapping[str, str], ...] = ()
     knows_labels: bool = True
+    memory_capacity: int = 0
 
 
 def node_object(data: object, where: str = "nodeObject") -> NodeObject:

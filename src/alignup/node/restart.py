@@ -163,16 +163,21 @@ def _knows_pods(old: KubeletConfig, new: KubeletConfig) -> bool:
     return is_known and new.profile.pods.pod_level is PodLevel.MANAGED
 
 
-def check_start(machine: Machine, config: KubeletConfig) -> None:
+def check_start(machine: Machine, config: KubeletConfig, memory_capacity: int = 0) -> None:
     """Check that a kubelet starts with these reservations on this machine.
 
     The order is that of the kubelet (`NewContainerManager`).
+
+    Args:
+        machine: the machine.
+        config: the kubelet's configuration.
+        memory_capacity: see `NodeObject`.
 
     Raises:
         ConfigError: it does not; the message is its own.
     """
     online = CPUSet.from_int(machine.cpus)
-    reserved = node_reservation(machine, config)
+    reserved = node_reservation(machine, config, memory_capacity)
     if not config.reserved_system_cpus <= online:
         raise ConfigError(
             f"reserved-cpus: {config.reserved_system_cpus} is not a subset of online-cpus: {online}"
@@ -186,7 +191,7 @@ def check_start(machine: Machine, config: KubeletConfig) -> None:
     if config.memory_manager_policy == "Static" and machine.knows_memory:
         _check_reserved_memory(machine, config, reserved)
 
-    for name, capacity in node_capacity(machine).items():
+    for name, capacity in node_capacity(machine, memory_capacity).items():
         if reserved.get(name, 0) > capacity:
             reservation = _quantity(name, reserved[name])
             raise ConfigError(

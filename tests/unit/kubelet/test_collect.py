@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from typing import get_args
 
+import msgspec
 import pytest
 
 from alignup import Node, read_kubelet_node, read_machine
 from alignup.errors import InputError
+from alignup.kubelet import collect as module
 from alignup.kubelet.checkpoints import checksum_of
 from alignup.kubelet.collect import collect
-from alignup.kubelet.layout import ALLOCATED, CONFIG, ArchiveFiles, FolderFiles, open_node
+from alignup.kubelet.layout import (
+    ALLOCATED,
+    CONFIG,
+    CPU_STATE,
+    MEMORY_STATE,
+    ArchiveFiles,
+    FolderFiles,
+    open_node,
+)
 from alignup.kubelet.read import read_allocated
+from alignup.kubernetes.node_fit import is_critical
+from alignup.kubernetes.wire import CONFIGURATION_FIELDS, NodeWire, PodWire
 from inputs.kernel_trees import server
 from inputs.kubelet_files import CONFIG as FIELDS
-from inputs.kubelet_files import EXAMPLE, guaranteed, write_node, write_root
+from inputs.kubelet_files import EXAMPLE, guaranteed, signed, write_node, write_root
 
 SECRET = "hunter2"  # noqa: S105  # of nobody
 
@@ -87,6 +101,110 @@ def test_whole_pods_of_what_is_allocated_are_left_out(root, tmp_path):
     kept = ArchiveFiles(tmp_path / "node.tar.xz").read(ALLOCATED)
     assert SECRET.encode() not in kept
     assert read_allocated(kept) == read_allocated(allocated(SECRET))
+
+
+@pytest.mark.parametrize(
+    ("annotations", "spec"),
+    [
+        ({"config.source": "file"}, {}),
+        ({"config.mirror": "d41d8cd9"}, {}),
+        ({}, {"priorityClassName": "system-node-critical"}),
+        ({}, {"priority": 2_000_000_000}),
+    ],
+)
+def test_what_makes_a_pod_critical_is_in_it(root, tmp_path, annotations, spec):
+    """A static pod is admitted after others are evicted, but not after critical ones are."""
+    annotations = {f"kubernetes.io/{name}": value for name, value in annotations.items()}
+    pods = json.loads((root / "pods.json").read_text())
+    for pod in pods["items"]:
+        pod["metadata"]["annotations"] = annotations
+        pod["spec"] |= spec
+    collect(FolderFiles(root), tmp_path / "node.tar.xz", pods=pods)
+    (root / "pods.json").write_text(json.dumps(pods))
+
+    static = guaranteed("static", ("29500m", 1))
+    static["metadata"]["annotations"] = {"kubernetes.io/config.source": "file"}
+    messages = []
+    for source in (root, tmp_path / "node.tar.xz"):
+        node = read_kubelet_node(source)
+        node.whole_verdict = True
+        messages.append(node.admit(static).message)
+    assert "no set of running pods found to reclaim resources" in messages[0]
+    assert messages[0] == messages[1]
+
+
+def test_pods_of_earlier_archives_are_static_if_their_uid_is(root):
+    """The uid of a static pod is a hash without dashes; its annotations were left out."""
+    pods = json.loads((root / "pods.json").read_text())
+    uid = "0" * 31 + "f"
+    text = json.dumps(pods).replace("uid-a", uid)
+    (root / "pods.json").write_text(text)
+    for path in (CPU_STATE, MEMORY_STATE):
+        kind = path.rpartition("/")[2].partition("_")[0]
+        state = (root / path).read_text().replace("uid-a", uid)
+        (root / path).write_text(signed(json.loads(state), kind))
+    assert [is_critical(pod) for pod in read_kubelet_node(root).pods] == [True, False]
+
+
+def wires(struct, shape, place):
+    """Yield the fields of a type of the API that a shape does not name."""
+    for wire in msgspec.structs.fields(struct):
+        name = f"{place}.{wire.encode_name}"
+        if wire.encode_name not in shape:
+            yield name
+            continue
+
+        inner = shape[wire.encode_name]
+        if inner is None:
+            continue
+        for kind in get_args(wire.type):
+            element = next(iter(get_args(kind)), kind)
+            if isinstance(element, type) and issubclass(element, msgspec.Struct):
+                yield from wires(element, inner[0] if isinstance(inner, list) else inner, name)
+
+
+def test_all_that_is_read_of_pods_node_and_configuration_is_kept():
+    shapes = json.loads(Path(module.__file__).with_suffix(".json").read_text())
+    pod = set(wires(PodWire, shapes["pod"], "pod"))
+    # a name that is made up is in `name`
+    assert pod == {"pod.metadata.generateName"}
+    node = set(wires(NodeWire, shapes["node"], "node"))
+    assert node == {
+        f"node.metadata.{name}" for name in ("generateName", "namespace", "uid", "annotations")
+    }
+    assert set(CONFIGURATION_FIELDS) <= shapes["configuration"].keys()
+
+
+@pytest.mark.parametrize("evicts", ["100Mi", "10%"])
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_the_memory_of_a_node_is_that_of_its_kernel(root, tmp_path, is_packed, evicts):
+    """NUMA nodes of a machine that grows have less, and a kubelet counts them for pinning only."""
+    (root / "node.json").unlink()
+    (root / "proc/meminfo").write_text(f"MemTotal: {1 << 30} kB\n")
+    fields = {**FIELDS, "evictionHard": {"memory.available": evicts}}
+    fields |= {"memoryManagerPolicy": "None", "reservedMemory": []}
+    (root / CONFIG).write_text(json.dumps(fields))
+    (root / MEMORY_STATE).unlink()
+    source = root
+    if is_packed:
+        source = tmp_path / "node.tar.xz"
+        collect(FolderFiles(root), source)
+
+    node = read_kubelet_node(source)
+    pages = sum(node.machine.memory_by_type.values()) - node.machine.memory_by_type["memory"]
+    reserved = pages + (924 << 20) + (100 << 20 if evicts == "100Mi" else int((1 << 40) * 0.1))
+    node.whole_verdict = True
+    limits = node.limits(node.pods[0])
+    assert limits.allocatable["memory"] == pytest.approx((1 << 40) - reserved, abs=1 << 20)
+    assert not limits.knows_labels
+    fits = {"requests": {"cpu": "100m", "memory": "800Gi"}}
+    pod = guaranteed("large", ("100m", 1))
+    pod["spec"]["containers"][0]["resources"] = fits
+    assert node.admit(pod)
+
+    machine = read_machine(root)
+    other = read_kubelet_node(source, machine=machine)
+    assert other.limits(other.pods[0]).allocatable["memory"] < 1 << 38
 
 
 @pytest.mark.parametrize(
