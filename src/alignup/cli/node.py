@@ -85,8 +85,8 @@ def collect(
 
     What the kubelet answers to PodResources is packed too. The archive has no environment
     variables, arguments or tokens of pods: only what `--node` reads is kept, such as the
-    annotations by which a kubelet knows static pods. The checkpoint of devices is kept whole, with what device plugins told containers. Only the archive
-    is written.
+    annotations by which a kubelet knows static pods. The checkpoint of devices is kept whole, with
+    what device plugins told containers. Only the archive is written.
     """
     from alignup.kubelet.collect import collect
     from alignup.kubelet.layout import open_node

@@ -2,9 +2,9 @@
 
 It is to be looked at elsewhere.
 Of pods, the Node and the configuration only the fields that are read are kept: no environment,
-arguments or tokens, and only those annotations that decide something. State files are kept as they are, since their checksums are over
-all of them; only what is allocated is written anew where it has whole pods, as a kubelet 1.38
-writes it.
+arguments or tokens, and only those annotations that decide something. State files are kept as they
+are, since their checksums are over all of them; only what is allocated is written anew where it has
+whole pods, as a kubelet 1.38 writes it.
 """
 
 from __future__ import annotations
