@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from alignup.claims.question import AllocationError
 from alignup.claims.selectors.evaluate import Program, program_of, variables_of
-from alignup.claims.selectors.syntax import NotUnderstood
+from alignup.claims.selectors.syntax import CompileError, NotUnderstood
 from alignup.claims.selectors.values import EvaluationError, StoppedError
 from alignup.records import Record
 
@@ -67,6 +67,8 @@ class SelectorAnswers:
         program = program_of(expression)
         if not isinstance(program, Program):
             return program
+        if program.newest_function and self._gates.is_before_38:
+            return CompileError(f"undeclared reference to '{program.newest_function}'")
 
         candidate = self._devices[index]
         is_of_driver = program.is_of_driver and _has_no_faults(candidate.device)

@@ -185,3 +185,12 @@ def test_from_1_38_on_looking_at_it_is_an_error(expression: str) -> None:
     """Asked of cel-go 0.33.2, as the allocator of 1.38.0-beta.0 has it."""
     with pytest.raises(AllocationError, match="firmware: value is invalid or its type is not"):
         answers(BROKEN, gates=NEXT).all_match(selectors(expression), "class c", 0)
+
+
+def test_a_function_of_1_38_is_not_declared_before() -> None:
+    expression = 'cidr("10.0.0.0/8").isMask()'
+    assert answers({}, gates=NEXT).all_match(selectors(expression), "class c", 0)
+    with pytest.raises(
+        AllocationError, match="CEL compile error: undeclared reference to 'isMask'"
+    ):
+        answers({}).all_match(selectors(expression), "class c", 0)

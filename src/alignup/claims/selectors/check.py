@@ -21,6 +21,8 @@ from alignup.records import Record
 
 _DEVICE: Final = Type("kubernetes.DRADevice")
 _OPTIONAL: Final = "optional_type"
+# Functions that API servers before 1.38 do not declare.
+_SINCE_38: Final = frozenset({"isMask"})
 _WORD: Final = re.compile(r"\b[A-Za-z]\w*\b")
 _SIGNATURE: Final = re.compile(r"(?:(.*)\.)?\((.*)\) -> (.*)")
 # A type with its parameters, which nest three deep at most.
@@ -254,6 +256,8 @@ class Checked(_Unifier):
         calls: by identity of the node.
         named: what names that are types stand for, by identity of the node.
         is_of_driver: it reads nothing of a device but its driver.
+        newest_function: the function that it calls and only schedulers from 1.38 on know; empty:
+            none.
     """
 
     def __init__(self) -> None:
@@ -266,6 +270,7 @@ class Checked(_Unifier):
         self.calls: dict[int, Call] = {}
         self.named: dict[int, Type] = {}
         self.is_of_driver = True
+        self.newest_function = ""
 
     def type_of(self, node: Node) -> Type:
         """Return the type of a node, all below it checked."""
@@ -359,6 +364,9 @@ class Checked(_Unifier):
         # as in cel-go, the arguments are checked before the target
         argument_kinds = [self.type_of(argument) for argument in arguments]
         kinds = [self.type_of(part) for part in target] + argument_kinds
+        if name in _SINCE_38:
+            self.newest_function = name
+
         function = functions().get(name)
         if function is None:
             raise _error(node, f"undeclared reference to '{name}' (in container '')")

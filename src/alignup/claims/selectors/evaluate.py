@@ -79,11 +79,13 @@ class Program(Record):
     Attributes:
         variables: how many variables its macros bind.
         is_of_driver: it reads nothing of a device but its driver.
+        newest_function: as of `Checked`.
     """
 
     run: _Run
     variables: int
     is_of_driver: bool
+    newest_function: str = ""
 
     def matches(self, device: Mapping[str, Any], limit: int = MOST_COST) -> tuple[bool, int]:
         """Return whether a device matches, and the cost.
@@ -122,7 +124,7 @@ def program_of(expression: str) -> Program | CompileError | NotUnderstood:
     except (CompileError, NotUnderstood) as error:
         return error
 
-    return Program(plan.run, planner.slots, checked.is_of_driver)
+    return Program(plan.run, planner.slots, checked.is_of_driver, checked.newest_function)
 
 
 def versions_of(value: AttributeValue) -> list[cel.Semver | None]:

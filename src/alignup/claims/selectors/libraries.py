@@ -731,6 +731,11 @@ def masked(network: Any) -> Any:
     return ipaddress.ip_interface(network.network)
 
 
+def is_mask(network: Any) -> bool:
+    """Return whether the address of a network is its first."""
+    return bool(network.ip == network.network.network_address)
+
+
 def _taken_apart(text: str, fragment: str = "", *, is_request: bool = False) -> cel.Url:
     """Return the parts of a URL, as Go's `parse` finds them.
 
