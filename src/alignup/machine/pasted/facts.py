@@ -14,9 +14,11 @@ from alignup.machine.bits import bit_numbers, bit_set, union, unions
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.device_inventory import Device, LoadedMachine
 from alignup.machine.machine import Machine, NumaNode, PciDevice, cores_within, make_cores
-from alignup.machine.nvidia import GPU_RESOURCE
 from alignup.records import Record
 from alignup.text.counting import some_of
+
+# That of most servers with several NPUs; what Huawei's program lists does not name the model.
+NPU_RESOURCE: Final = "huawei.com/Ascend910"
 
 _SHOWN: Final = 3
 # Of a core, where nothing but the numbers of CPUs suggests it.
@@ -24,14 +26,16 @@ _THREADS: Final = 2
 _T = TypeVar("_T")
 
 
-class Gpu(Record):
-    """A GPU as NVIDIA's driver lists it.
+class Accelerator(Record):
+    """A device as a program of its vendor lists it.
 
     Attributes:
+        resource: that of a device plugin for such devices.
         cpus: the CPUs that it is near; 0: not known.
         numa_nodes: the ids of the NUMA nodes that it is near; empty: not known.
     """
 
+    resource: str
     name: str
     cpus: int = 0
     numa_nodes: tuple[int, ...] = ()
@@ -61,12 +65,12 @@ class Facts(Record):
     threads: int | None = None
     socket_count: int | None = None
     has_adjacent_threads: bool | None = None
-    gpus: tuple[Gpu, ...] | None = None
+    accelerators: tuple[Accelerator, ...] | None = None
     pci_devices: tuple[PciDevice, ...] | None = None
 
 
 def machine_of_facts(facts_by_text: Mapping[str, Facts], source: str) -> LoadedMachine | None:
-    """Return the machine that some texts describe, and its GPUs; None: they tell no CPUs.
+    """Return the machine that some texts describe, and its devices; None: they tell no CPUs.
 
     What was assumed because no text tells it is warned of, as is what is not known.
 
@@ -121,6 +125,10 @@ def machine_of_facts(facts_by_text: Mapping[str, Facts], source: str) -> LoadedM
         )
         for numa_id in ids
     ]
+    devices = _devices(facts_by_text, nodes)
+    if NPU_RESOURCE in devices:
+        assumed.append(f"that the NPUs are {NPU_RESOURCE}")
+
     machine = Machine(
         tuple(numa_nodes),
         offline_cpus=tuple(bit_numbers((facts.offline or 0) & ~online)),
@@ -135,8 +143,7 @@ def machine_of_facts(facts_by_text: Mapping[str, Facts], source: str) -> LoadedM
         f"not known from {source}: {', '.join(_unknown(facts, ids))}; `lscpu -e; numactl -H` "
         "tells more"
     )
-    gpus = tuple(_placed(facts.gpus or (), nodes))
-    return LoadedMachine(machine, {GPU_RESOURCE: gpus} if gpus else {})
+    return LoadedMachine(machine, devices)
 
 
 def _first_facts(facts_of_texts: Iterable[Facts]) -> Facts:
@@ -242,16 +249,58 @@ def _row(facts: Facts, numa_id: int, ids: list[int]) -> tuple[int, ...]:
     return tuple(rows[numa_id][column_id] for column_id in ids)
 
 
-def _placed(gpus: Iterable[Gpu], nodes: Mapping[int, int]) -> Iterator[Device]:
-    """Yield the GPUs with the NUMA nodes that they are near.
+def _devices(
+    facts_by_text: Mapping[str, Facts], nodes: Mapping[int, int]
+) -> dict[str, tuple[Device, ...]]:
+    """Return the devices by resource, with the NUMA nodes that they are near.
 
-    These are those that the driver names, or those of their CPUs.
+    Raises:
+        InputError: two texts place devices of a resource differently, or a device is near what the
+            machine does not have.
     """
-    for gpu in gpus:
-        numa_ids = [numa_id for numa_id in gpu.numa_nodes if numa_id in nodes]
-        if not numa_ids:
-            numa_ids = [numa_id for numa_id, cpus in sorted(nodes.items()) if cpus & gpu.cpus]
-        yield Device(gpu.name, tuple(numa_ids) or None)
+    devices: dict[str, tuple[Device, ...]] = {}
+    first_texts: dict[str, str] = {}
+    for text, facts in facts_by_text.items():
+        placed: dict[str, list[Device]] = {}
+        for accelerator in facts.accelerators or ():
+            placed.setdefault(accelerator.resource, []).append(_placed(accelerator, nodes, text))
+
+        for resource, devices_of_text in placed.items():
+            first_text = first_texts.setdefault(resource, text)
+            if devices.setdefault(resource, tuple(devices_of_text)) != tuple(devices_of_text):
+                raise InputError(
+                    f"{first_text} and {text} are of different machines: {resource} are not near "
+                    "the same NUMA nodes by them"
+                )
+
+    return devices
+
+
+def _placed(accelerator: Accelerator, nodes: Mapping[int, int], text: str) -> Device:
+    """Return a device with the NUMA nodes that it is near.
+
+    These are those that the driver names, or those of its CPUs.
+
+    Raises:
+        InputError: the machine has none of them.
+    """
+    numa_ids = [numa_id for numa_id in accelerator.numa_nodes if numa_id in nodes]
+    if not numa_ids:
+        numa_ids = [numa_id for numa_id, cpus in sorted(nodes.items()) if cpus & accelerator.cpus]
+
+    if not numa_ids and (accelerator.numa_nodes or accelerator.cpus):
+        places = []
+        if accelerator.numa_nodes:
+            places.append(f"NUMA nodes {CPUSet(accelerator.numa_nodes)}")
+        if accelerator.cpus:
+            places.append(f"CPUs {CPUSet.from_int(accelerator.cpus)}")
+
+        raise InputError(
+            f"{accelerator.name} is near {' and '.join(places)} by {text}, and the machine has "
+            f"NUMA nodes {CPUSet(nodes)}: give outputs of one machine"
+        )
+
+    return Device(accelerator.name, tuple(numa_ids) or None)
 
 
 def _unknown(facts: Facts, ids: list[int]) -> Iterator[str]:

@@ -4,7 +4,8 @@
 properties, its table (-e) and its parsable form (-p); its JSON is turned into these first. The tree
 that lstopo (hwloc 1 and 2) prints becomes the objects of hwloc's XML, which
 `alignup.machine.hwloc_xml` makes a machine of, as far as it has the kernel's numbers; sizes in it
-are rounded. Whatever else a text has is ignored. What it leaves open is told in a warning.
+are rounded. Devices are read by `alignup.machine.pasted.devices`. Whatever else a text has is
+ignored. What it leaves open is told in a warning.
 """
 
 from __future__ import annotations
@@ -19,7 +20,14 @@ from alignup.errors import InputError, errors_in
 from alignup.machine.bits import union, unions
 from alignup.machine.cpuset import CPU_LIMIT, CPUSet
 from alignup.machine.hwloc_xml import machine_of_topology
-from alignup.machine.pasted.facts import Facts, Gpu, machine_of_facts, only_one
+from alignup.machine.pasted.devices import (
+    read_amd_smi,
+    read_npu_topology,
+    read_nvidia_topology,
+    read_rocm_smi,
+    refuse_unread,
+)
+from alignup.machine.pasted.facts import Facts, machine_of_facts, only_one
 
 if TYPE_CHECKING:
     from alignup.machine.device_inventory import LoadedMachine
@@ -64,9 +72,6 @@ _SIZE: Final = re.compile(r"\s*node (\d{1,5}) size:\s*(\d{1,12}) MB\s*")
 _NUMBERS: Final = re.compile(r"[\d\s]+")
 _COLUMNS: Final = re.compile(r"\s*node((?:\s+\d{1,5})+)\s*")
 _ROW: Final = re.compile(r"\s*(\d{1,5}):((?:\s+\d{1,5})+)\s*")
-_AFFINITIES: Final = re.compile(r"\s*((?:\S+\s+)*?)CPU Affinity(\s+NUMA Affinity)?.*")
-_GPU: Final = re.compile(r"GPU\d{1,4}")
-_LIST: Final = re.compile(r"\d{1,5}(?:-\d{1,5})?(?:,\d{1,5}(?:-\d{1,5})?)*")
 
 
 def is_cut_off(line: str) -> bool:
@@ -479,63 +484,6 @@ def _distances(lines: Sequence[str]) -> dict[int, dict[int, int]] | None:
     return rows or None
 
 
-def read_nvidia_topology(lines: Sequence[str]) -> Facts | None:
-    """Return the CPUs and NUMA nodes that GPUs are near by `nvidia-smi topo -m`.
-
-    Other devices have no resource in it.
-
-    Raises:
-        InputError: the table is cut off, or the text has those of two machines.
-    """
-    tables = []
-    for index, line in enumerate(lines):
-        header = _AFFINITIES.fullmatch(line)
-        if header and "GPU0" in header[1].split():
-            tables.append(_gpus(lines[index + 1 :], header[1].split(), bool(header[2])))
-
-    gpus = only_one(tables, "the table of nvidia-smi topo -m")
-    return None if gpus is None else Facts(gpus=gpus)
-
-
-def _gpus(lines: Sequence[str], columns: list[str], has_nodes: bool) -> tuple[Gpu, ...]:
-    """Return the GPUs of the rows below a header."""
-    expected = [name for name in columns if _GPU.fullmatch(name)]
-    gpus: dict[str, Gpu] = {}
-    for line in lines:
-        cells = line.split()
-        if is_cut_off(line) or not cells:
-            if len(gpus) == len(expected) or not gpus:
-                continue
-            break
-
-        if not _GPU.fullmatch(cells[0]):
-            if len(gpus) == len(expected):
-                break
-            continue
-
-        name = cells[0]
-        where = f"the row of {name} in nvidia-smi topo -m"
-        affinities = cells[1 + len(columns) :]
-        cpus = _affinity(affinities[:1], where)
-        numa_nodes = _affinity(affinities[1:2], where) if has_nodes else ()
-        gpus[name] = Gpu(name, int(cpus), tuple(numa_nodes))
-
-    if set(gpus) != set(expected):
-        missing_gpu = next(name for name in expected if name not in gpus)
-        raise InputError(
-            f"the table of nvidia-smi topo -m is cut off: it has no row of {missing_gpu}; give all "
-            "of it"
-        )
-
-    return tuple(gpus[name] for name in expected)
-
-
-def _affinity(cells: Sequence[str], where: str) -> CPUSet:
-    """Return the numbers in a cell; none if it is missing, or no list."""
-    text = "".join(cells)
-    return CPUSet.parse(text, where) if _LIST.fullmatch(text) else CPUSet()
-
-
 # By the program, in the order in which they count where two tell the same: sizes of lstopo are
 # rounded.
 _READERS: Final[Mapping[str, Callable[[Sequence[str]], Facts | None]]] = {
@@ -544,12 +492,18 @@ _READERS: Final[Mapping[str, Callable[[Sequence[str]], Facts | None]]] = {
     "numactl -H": read_numactl,
     "lstopo": read_lstopo,
     "lscpu": read_properties,
+}
+# Those of devices, which need the tabs of a line.
+_DEVICE_READERS: Final[Mapping[str, Callable[[Sequence[str]], Facts | None]]] = {
     "nvidia-smi topo -m": read_nvidia_topology,
+    "rocm-smi --showtoponuma": read_rocm_smi,
+    "amd-smi static --numa": read_amd_smi,
+    "npu-smi info -t topo": read_npu_topology,
 }
 
 
 def read_pasted(text: str, source: str) -> LoadedMachine:
-    """Return the machine that the outputs of programs in a text describe, and its GPUs.
+    """Return the machine that the outputs of programs in a text describe, and its devices.
 
     What no output tells is warned of; memory that nothing tells is 0 (see `Machine.knows_memory`).
 
@@ -562,8 +516,15 @@ def read_pasted(text: str, source: str) -> LoadedMachine:
     """
     with errors_in(source):
         lines = _lines(text)
+        without_tabs = [line.expandtabs() for line in lines]
         facts_by_program = {}
         for program, read in _READERS.items():
+            facts = read(without_tabs)
+            if facts is not None:
+                facts_by_program[program] = facts
+
+        refuse_unread(lines)
+        for program, read in _DEVICE_READERS.items():
             facts = read(lines)
             if facts is not None:
                 facts_by_program[program] = facts
@@ -578,14 +539,14 @@ def read_pasted(text: str, source: str) -> LoadedMachine:
         actual = f"that of {' and '.join(facts_by_program)} only"
     raise InputError(
         "expected a machine (JSON, hwloc's XML, a snapshot, or the output of "
-        f"{', '.join(_READERS)}), got {actual} in "
+        f"{', '.join((*_READERS, *_DEVICE_READERS))}), got {actual} in "
         f"{source}; `(lscpu -e; numactl -H) > FILE` on the machine writes one"
     )
 
 
 def _lines(text: str) -> list[str]:
     """Return the lines without what terminals and mails add."""
-    plain = _ESCAPES.sub("", without_json(text)).replace("\u00a0", " ").expandtabs()
+    plain = _ESCAPES.sub("", without_json(text)).replace("\u00a0", " ")
     return [
         _QUOTE.sub("", line, count=1) if line.startswith(">") else line
         for line in plain.splitlines()

@@ -6,7 +6,7 @@ import pytest
 
 from alignup.errors import AlignupWarning, InputError
 from alignup.machine.device_inventory import Device
-from alignup.machine.pasted.facts import Facts, Gpu, machine_of_facts, only_one
+from alignup.machine.pasted.facts import Accelerator, Facts, machine_of_facts, only_one
 
 QUIET = pytest.mark.filterwarnings(
     "ignore:(not known from|assumed, since):alignup.errors.AlignupWarning"
@@ -127,14 +127,15 @@ def test_sockets_are_equal_parts_in_the_order_of_nodes(count, sockets):
 def test_gpus_are_near_the_nodes_they_name_or_those_of_their_cpus():
     """A node that the machine lacks counts as none named."""
     gpus = (
-        Gpu("a", cpus=0b0011, numa_nodes=(1,)),
-        Gpu("b", cpus=0b0110, numa_nodes=(9,)),
-        Gpu("c"),
+        Accelerator("g", "a", cpus=0b0011, numa_nodes=(1,)),
+        Accelerator("g", "b", cpus=0b0110, numa_nodes=(9,)),
+        Accelerator("h", "c"),
     )
-    loaded = machine_of_facts({"x": Facts(nodes=WHOLE.nodes, gpus=gpus)}, "x")
+    loaded = machine_of_facts({"x": Facts(nodes=WHOLE.nodes, accelerators=gpus)}, "x")
 
     assert loaded.devices == {
-        "nvidia.com/gpu": (Device("a", (1,)), Device("b", (0, 1)), Device("c", None))
+        "g": (Device("a", (1,)), Device("b", (0, 1))),
+        "h": (Device("c", None),),
     }
     assert machine_of_facts({"x": WHOLE}, "x").devices == {}
 
