@@ -15,8 +15,8 @@ from alignup.errors import InputError
 from alignup.host.leases.agent_messages import Grant
 from alignup.host.leases.record import LeaseRecord, MachineIdentity
 from alignup.host.leases.request import CLAIM
-from alignup.host.parts.part import VISIBLE, visible_variables
 from alignup.host.parts.usable import MemoryRule, equal_cores, reachable, usable
+from alignup.host.parts.visible_devices import VISIBLE, visible_variables
 from alignup.host.processes.identity import host_identity
 from alignup.kubernetes.policy_options import CpuOptions
 from alignup.machine.cpuset import CPUSet

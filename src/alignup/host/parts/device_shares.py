@@ -25,29 +25,11 @@ if TYPE_CHECKING:
     from typing import Final
 
     from alignup.host.parts.part import Part
+    from alignup.host.parts.visible_devices import Sight
     from alignup.machine.device_inventory import Device
     from alignup.machine.machine import Machine
 
 SHARES: Final = ("machine", "seen")
-
-
-class Sight(Record):
-    """The devices of a resource, and those of them that a process sees.
-
-    Attributes:
-        devices: all of the machine, in the order of the bus.
-        seen: those that the process sees, in the order in which it sees them.
-        reason: what hides the others, in words; empty: nothing does.
-    """
-
-    devices: tuple[Device, ...]
-    seen: tuple[Device, ...]
-    reason: str = ""
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether the process sees all of them."""
-        return len(self.seen) == len(self.devices)
 
 
 class ShareRules(Record):
@@ -256,6 +238,9 @@ class DeviceParts:
         if needed <= seen or shares_devices:
             return
 
+        if not seen and sight.devices:
+            raise InputError(f"this process sees no {resource}: {sight.reason}")
+
         whole = f"{seen} that this process sees: {sight.reason}"
         if not sight.reason:
             whole = f"{seen} of the machine"
@@ -364,7 +349,9 @@ class DeviceParts:
         count = self._counts[resource]
         takers: Sequence[tuple[Device, ...]] = self._owned
         own = rank
-        every_device: list[tuple[Device, ...]] = [(device,) for device in self._sights[self._anchor].devices]
+        every_device: list[tuple[Device, ...]] = [
+            (device,) for device in self._sights[self._anchor].devices
+        ]
         if sight.is_whole and len(sight.seen) >= len(every_device) * count:
             takers = every_device
             own = takers.index(self._owned[rank][:1])
@@ -390,7 +377,7 @@ class DeviceParts:
 
     def notes(self, rank: int) -> list[str]:
         """Return what may surprise the owner of a part, in a sentence each."""
-        notes = []
+        notes = [note for sight in self._sights.values() for note in sight.notes]
         for device in self._owned[rank]:
             own_share = self._shares[device.id]
             sharers = [

@@ -1,7 +1,7 @@
 """The record of a part of a machine, and how a process takes its place on it.
 
-The variables that tell a process of its part are those of leases too: what there is, for the
-process itself and for the runtimes of its GPUs.
+The variables that tell a process of its part are those of leases too; `visible_devices` beside this
+module has those for the runtimes of its GPUs.
 """
 
 from __future__ import annotations
@@ -17,14 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Final
 
-    from alignup.machine.device_inventory import Device
-    from alignup.machine.machine import Machine
 
-# compiled when it is needed: startup counts
-_PCI_ADDRESS: Final = r"(?P<domain>[0-9a-fA-F]{4,8}):(?P<slot>[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7])"
-_UUID_PREFIXES: Final = ("GPU-", "MIG-")
-# By resource, the variable by which a runtime is told which GPUs it may see.
-VISIBLE: Final = {"nvidia.com/gpu": "CUDA_VISIBLE_DEVICES", "amd.com/gpu": "ROCR_VISIBLE_DEVICES"}
 MEMORY_MODES: Final = ("preferred", "bind", "interleave", "weighted-interleave", "local")
 _RECLAIMABLE: Final = ("MemFree", "Active(file)", "Inactive(file)", "SReclaimable")
 
@@ -182,119 +175,3 @@ def variables(
         environment[device_variable(resource)] = ",".join(ids)
 
     return environment
-
-
-def visible_variables(
-    devices: Mapping[str, Sequence[str]],
-    inventory: Mapping[str, Sequence[Device]],
-    machine: Machine,
-) -> dict[str, str]:
-    """Return the variables that make CUDA or ROCm see some GPUs only.
-
-    There are none where there is no GPU among the devices. Both take UUIDs, and numbers: of PCI
-    addresses, the position among the machine's GPUs of that vendor in the order of the bus; of
-    names that mean nothing to them, the position in the inventory.
-
-    Args:
-        devices: ids by resource.
-        inventory: all devices of the machine.
-        machine: the machine.
-
-    Raises:
-        InputError: there is a GPU that has no number, such as a PCI address of no GPU.
-    """
-    environment: dict[str, str] = {}
-    for resource, variable in VISIBLE.items():
-        ids = devices.get(resource, ())
-        if not ids:
-            continue
-
-        if all(device_id.startswith(_UUID_PREFIXES) for device_id in ids):
-            environment[variable] = ",".join(ids)
-            continue
-
-        numbers = _gpu_numbers(resource, ids, inventory, machine)
-        if variable == "CUDA_VISIBLE_DEVICES":
-            environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
-        environment[variable] = ",".join(map(str, sorted(numbers)))
-
-    return environment
-
-
-def _gpu_numbers(
-    resource: str,
-    ids: Sequence[str],
-    inventory: Mapping[str, Sequence[Device]],
-    machine: Machine,
-) -> list[int]:
-    """Return the numbers by which a runtime knows some GPUs.
-
-    Raises:
-        InputError: one of them has none.
-    """
-    names = list(ids)
-    order = [device.id for device in inventory.get(resource, ())]
-    matches = [re.fullmatch(_PCI_ADDRESS, device_id) for device_id in ids]
-    addresses = [address for address in matches if address is not None]
-    if len(addresses) == len(ids):
-        # startup counts
-        from alignup.machine.pci_devices import (  # noqa: PLC0415
-            devices_from_pci,
-            usual_selectors,
-        )
-
-        # NVIDIA's tools write the domain in eight digits and capitals, sysfs does not
-        names = [
-            f"{int(address['domain'], 16):04x}:{address['slot'].lower()}" for address in addresses
-        ]
-        gpus = devices_from_pci(machine, usual_selectors(machine, resource))
-        order = [device.id for device in gpus.get(resource, ())]
-
-    for device_id, name in zip(ids, names, strict=True):
-        if name not in order:  # left out, it would be held and never seen
-            runtime, _, _ = VISIBLE[resource].partition("_")
-            raise InputError.at(
-                f"the devices of {resource}", f"a GPU that {runtime} can number", device_id
-            )
-
-    return [order.index(name) for name in names]
-
-
-def seen_devices(
-    devices: Mapping[str, Sequence[Device]], environment: Mapping[str, str]
-) -> dict[str, tuple[Device, ...]]:
-    """Return those devices that the variables of CUDA and ROCm let a process see.
-
-    They are in the order in which it sees them. As the runtimes do, this ignores what follows a
-    number or UUID of no device. UUIDs may be cut short.
-
-    Args:
-        devices: by resource, in the order of the bus.
-        environment: of the process.
-    """
-    visible = {resource: tuple(gpus) for resource, gpus in devices.items()}
-    for resource, variable in VISIBLE.items():
-        if resource in visible and variable in environment:
-            visible[resource] = _named_devices(visible[resource], environment[variable])
-
-    return visible
-
-
-def _named_devices(devices: Sequence[Device], names: str) -> tuple[Device, ...]:
-    """Return the devices that a list of numbers and UUIDs names, up to the first of none."""
-    visible: list[Device] = []
-    for name in names.replace(" ", "").split(","):
-        if name.isascii() and name.isdigit() and int(name) < len(devices):
-            visible.append(devices[int(name)])
-            continue
-
-        named = [
-            device
-            for device in devices
-            if name.startswith(_UUID_PREFIXES) and device.id.startswith(name)
-        ]
-        if len(named) != 1:
-            break
-        visible += named
-
-    return tuple(visible)

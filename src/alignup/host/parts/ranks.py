@@ -13,17 +13,25 @@ from alignup.host.parts.cut import split_machine
 from alignup.host.parts.device_shares import (
     DeviceParts,
     ShareRules,
-    Sight,
     check_share,
 )
-from alignup.host.parts.part import MEMORY_MODES, VISIBLE, Part, seen_devices, visible_variables
+from alignup.host.parts.part import MEMORY_MODES, Part
 from alignup.host.parts.usable import reachable, usable
+from alignup.host.parts.visible_devices import (
+    VISIBLE,
+    HostFiles,
+    Rank,
+    Sight,
+    sight,
+    unread_variables,
+    visible_variables,
+)
 from alignup.machine.machine import Machine
 from alignup.records import replace
 
 TYPE_CHECKING = False  # `typing` is slow to import
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Any, Final
 
     from alignup.machine.device_inventory import LoadedMachine
@@ -80,10 +88,10 @@ def split(
 
     if counts and share:
         is_here = not isinstance(machine, Machine) and str(machine) == _HERE
-        sights = device_sights(loaded, counts, os.environ if is_here else {})
+        sights = device_sights(loaded, counts, 0, 0, is_here=is_here)
         rules = ShareRules(share, cpus_per_part, full_cores, preferred_sets=preferred_sets or {})
         job = DeviceParts(loaded.machine, parts, counts, sights, rules, tuple(VISIBLE))
-        return [_with_variables(job.part(rank), loaded) for rank in range(parts)]
+        return [_with_variables(job.part(rank), loaded, sights) for rank in range(parts)]
 
     cut = split_machine(
         loaded.machine,
@@ -172,29 +180,32 @@ def bind(
 
     if bound:
         warn(bound)
+    for note in unread_variables(os.environ):
+        warn(note)
 
-    own_part = _with_variables(own_part, loaded)
     own_part.bind(memory, threads=threads)
     return own_part
 
 
 def device_sights(
-    loaded: LoadedMachine, resources: Iterable[str], environment: Mapping[str, str]
+    loaded: LoadedMachine,
+    counts: Mapping[str, int],
+    rank: int,
+    of: int,
+    *,
+    is_here: bool = True,
 ) -> dict[str, Sight]:
-    """Return the devices of some resources, and those that a process of an environment sees."""
-    visible = seen_devices(loaded.devices, environment)
-    sights = {}
-    for resource in resources:
-        devices = tuple(loaded.devices.get(resource, ()))
-        seen = tuple(visible.get(resource, ()))
-        reason = ""
-        if len(seen) < len(devices):
-            variable = VISIBLE[resource]
-            reason = f"{variable} ({environment[variable]!r:.80})"
+    """Return the devices of some resources, and those that a rank sees.
 
-        sights[resource] = Sight(devices, seen, reason)
-
-    return sights
+    Raises:
+        InputError: nothing tells which of the machine's GPUs this process may use.
+    """
+    files = HostFiles() if is_here else None
+    environment: Mapping[str, str] = os.environ if is_here else {}
+    return {
+        resource: sight(loaded, resource, environment, Rank(rank, of, count), files)
+        for resource, count in counts.items()
+    }
 
 
 def _part_of(
@@ -211,13 +222,13 @@ def _part_of(
         InputError: the machine has too little.
     """
     machine = loaded.machine
-    sights = device_sights(loaded, counts, os.environ)
+    sights = device_sights(loaded, counts, rank, of) if counts else {}
     if counts and not layout:
         job = DeviceParts(machine, of, counts, sights, rules, tuple(VISIBLE))
         for note in job.notes(rank):
             warn(note)
 
-        return job.part(rank)
+        return _with_variables(job.part(rank), loaded, sights)
 
     places = of
     if rules.oversubscribe:
@@ -238,7 +249,8 @@ def _part_of(
         layout=layout,
         full_cores=rules.full_cores,
     )
-    return replace(parts[rank % places], rank=rank, parts=of)
+    own_part = replace(parts[rank % places], rank=rank, parts=of)
+    return _with_variables(own_part, loaded, sights)
 
 
 def _load(
@@ -280,7 +292,9 @@ def _here(machine: Machine) -> Machine:
     return reachable(usable(machine, isolated=isolated))
 
 
-def _with_variables(part: Part, loaded: LoadedMachine) -> Part:
+def _with_variables(
+    part: Part, loaded: LoadedMachine, sights: Mapping[str, Sight] | None = None
+) -> Part:
     """Return a part with the variables by which runtimes see its GPUs only.
 
     There are none where they could not number one.
@@ -288,8 +302,11 @@ def _with_variables(part: Part, loaded: LoadedMachine) -> Part:
     if not part.devices:
         return part
 
+    numbered = {resource: sight.numbered for resource, sight in (sights or {}).items()}
     try:
-        visible = visible_variables(part.devices, loaded.devices, loaded.machine)
+        visible = visible_variables(
+            part.devices, loaded.devices, loaded.machine, numbered, os.environ
+        )
         return replace(part, visible=visible)
     except InputError as error:
         warn(f"no variable names the GPUs of part {part.rank}: {error}")

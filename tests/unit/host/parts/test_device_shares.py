@@ -7,8 +7,9 @@ from random import Random
 import pytest
 
 from alignup.errors import AlignupWarning, InputError
-from alignup.host.parts.device_shares import DeviceParts, ShareRules, Sight, device_shares
+from alignup.host.parts.device_shares import DeviceParts, ShareRules, device_shares
 from alignup.host.parts.usable import within
+from alignup.host.parts.visible_devices import Sight
 from alignup.machine.bits import bit_numbers, bit_set
 from alignup.machine.device_inventory import Device
 from alignup.machine.load import load_machine

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,31 +11,21 @@ from alignup.host.parts import part as module
 from alignup.host.parts.part import (
     Part,
     device_variable,
-    seen_devices,
     variables,
-    visible_variables,
 )
 from alignup.host.processes import binding
 from alignup.machine.cpuset import CPUSet
-from alignup.machine.device_inventory import Device
-from alignup.machine.machine import PciDevice
-from inputs import leasing
 
 
-def variables_of(site, **fields):
-    fields = {"cpus": CPUSet(), "numa_nodes": (), "memory": 0, "devices": {}, **fields}
-    return {
-        **variables(**fields),
-        **visible_variables(fields["devices"], site.inventory, site.machine),
-    }
+def variables_of(**fields):
+    return variables(**{"cpus": CPUSet(), "numa_nodes": (), "memory": 0, "devices": {}, **fields})
 
 
 def test_all_that_is_had_is_told_and_nothing_else():
     """Empty variables would be taken for something."""
-    site = leasing.site()
-    assert variables_of(site) == {}
+    assert variables_of() == {}
     assert variables_of(
-        site, cpus=CPUSet.parse("0-3"), numa_nodes=(0, 2), memory=5, devices={"a.b/c-d": ("x", "y")}
+        cpus=CPUSet.parse("0-3"), numa_nodes=(0, 2), memory=5, devices={"a.b/c-d": ("x", "y")}
     ) == {
         "ALIGNUP_CPUS": "0-3",
         "ALIGNUP_NUMA_NODES": "0,2",
@@ -49,70 +38,6 @@ def test_names_of_resources_become_names_of_variables():
     """Upper case, and an underscore for whatever else."""
     assert device_variable("nvidia.com/gpu") == "ALIGNUP_DEVICE_NVIDIA_COM_GPU"
     assert device_variable("hub/é1") == "ALIGNUP_DEVICE_HUB__1"
-
-
-def pci(address, vendor="10de", class_="0302"):
-    return PciDevice(address, class_, vendor, "2330", 0)
-
-
-@pytest.mark.parametrize(
-    ("ids", "expected"),
-    [
-        (("GPU-1", "MIG-2"), {"CUDA_VISIBLE_DEVICES": "GPU-1,MIG-2"}),
-        (("gpu2", "gpu3"), {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "2,3"}),
-        (("00000000:2A:00.0",), {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "1"}),
-        (("0000:2a:00.0",), {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "1"}),
-    ],
-)
-def test_cuda_is_told_in_its_own_terms(ids, expected):
-    """UUIDs as they are; addresses by their position among NVIDIA's GPUs.
-
-    Its bridges and other people's GPUs do not count.
-    """
-    devices = (
-        pci("0000:01:00.0", vendor="1002"),
-        pci("0000:02:00.0", class_="0680"),
-        pci("0000:2a:00.0"),
-        pci("0000:09:00.0"),
-    )
-    site = leasing.site(replace(leasing.machine(), pci_devices=devices))
-
-    environment = variables_of(site, devices={leasing.GPU: ids})
-
-    assert {name: value for name, value in environment.items() if "CUDA" in name} == expected
-
-
-def test_a_gpu_that_cuda_has_no_number_for_is_an_error():
-    """Left out, it would be held by somebody who never sees it."""
-    devices = (pci("0000:02:00.0", class_="0680"), pci("0000:2a:00.0"))
-    site = leasing.site(replace(leasing.machine(), pci_devices=devices))
-
-    with pytest.raises(InputError, match=r"a GPU that CUDA can number, got '0000:02:00\.0'"):
-        variables_of(site, devices={leasing.GPU: ("0000:02:00.0", "0000:2a:00.0")})
-
-
-@pytest.mark.parametrize(
-    ("visible", "expected"),
-    [
-        ("", ""),
-        ("-1", ""),
-        ("1,0", "ba"),
-        ("1, 9,0", "b"),
-        ("GPU-c", "c"),
-        ("GPU-", ""),
-        ("2,GPU-aa,MIG-x", "ca"),
-    ],
-)
-def test_devices_are_seen_as_cuda_does(visible, expected):
-    """What follows a number of no device is not seen."""
-    devices = {
-        leasing.GPU: tuple(Device(f"GPU-{letter * 8}", None) for letter in "abc"),
-        "other": (Device("x", None),),
-    }
-    seen = seen_devices(devices, {"CUDA_VISIBLE_DEVICES": visible})
-    assert "".join(gpu.id[4] for gpu in seen[leasing.GPU]) == expected
-    assert len(seen["other"]) == 1
-    assert seen_devices(devices, {}) == devices
 
 
 @pytest.fixture
@@ -190,15 +115,3 @@ def test_memory_that_cannot_be_bound_is_a_warning(monkeypatch):
     monkeypatch.setattr(binding, "set_memory", lambda *_: "not permitted")
     with pytest.warns(AlignupWarning, match="not permitted; going on with CPUs 0"):
         Part(0, CPUSet([0]), (0,), ((0, 1),)).bind()
-
-
-def test_gpus_of_amd_are_numbered_for_rocm():
-    """By their place in the inventory; no order of CUDA is set for them."""
-    inventory = {"amd.com/gpu": [Device(name, None) for name in ("card0", "card1", "card2")]}
-    chosen = {"amd.com/gpu": ("card2", "card0")}
-    assert visible_variables(chosen, inventory, leasing.machine()) == {
-        "ROCR_VISIBLE_DEVICES": "0,2"
-    }
-    assert visible_variables({"amd.com/gpu": ()}, inventory, leasing.machine()) == {}
-    with pytest.raises(InputError, match="a GPU that ROCR can number, got 'card9'"):
-        visible_variables({"amd.com/gpu": ("card9",)}, inventory, leasing.machine())

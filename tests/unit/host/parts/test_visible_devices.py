@@ -1,0 +1,404 @@
+"""What a process sees of a machine's devices, and what its children are told of them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from alignup.errors import InputError
+from alignup.host.parts.visible_devices import (
+    HostFiles,
+    Rank,
+    sight,
+    unread_variables,
+    visible_variables,
+)
+from alignup.machine.device_inventory import Device, LoadedMachine
+from alignup.machine.machine import PciDevice
+from alignup.machine.pci_devices import devices_from_pci, usual_selectors
+from inputs import leasing
+
+GPU = "nvidia.com/gpu"
+AMD = "amd.com/gpu"
+GAUDI = "habana.ai/gaudi"
+INTEL = "gpu.intel.com/xe"
+KINDS = {
+    GPU: ("10de", "0302"),
+    AMD: ("1002", "1200"),
+    GAUDI: ("1da3", "1200"),
+    INTEL: ("8086", "0380"),
+}
+UUID = "GPU-deadbeef-0123-4567-89ab-cdef01234567"
+
+
+def address(number):
+    return f"0000:{number + 1:02x}:00.0"
+
+
+def on_bus(resource, count=8, driver=None):
+    """Return a machine with so many devices on its bus, of which a driver lists some by UUID."""
+    vendor, class_ = KINDS[resource]
+    pci_devices = tuple(
+        PciDevice(address(number), class_, vendor, "2330", number % 2) for number in range(count)
+    )
+    machine = replace(leasing.machine(), pci_devices=pci_devices)
+    devices = devices_from_pci(machine, usual_selectors(machine, resource))
+    if driver is not None:
+        devices = {
+            resource: tuple(
+                Device(f"GPU-0000000{number}", (0,), pci=address(number)) for number in driver
+            )
+        }
+    return LoadedMachine(machine, devices)
+
+
+def seen(loaded, resource, environment, rank=(0, 1, 1), root=None):
+    """Return the places on the bus of the devices that a process sees, and its whole sight."""
+    files = None if root is None else HostFiles(str(root))
+    view = sight(loaded, resource, environment, Rank(*rank), files)
+    places = {device.id: place for place, device in enumerate(view.devices)}
+    return [places[device.id] for device in view.seen], view
+
+
+@pytest.fixture
+def root(tmp_path):
+    """An empty root folder of a machine."""
+    return tmp_path
+
+
+def write(root, path, text=""):
+    (root / path).parent.mkdir(parents=True, exist_ok=True)
+    (root / path).write_text(f"{text}\n")
+
+
+FORMS = {
+    # what the driver and torch agree on, on one H200 (driver 580.159, torch 2.11)
+    "": 0,
+    "0": 1,
+    "1": 0,
+    "-1": 0,
+    "0,-1": 1,
+    "-1,0": 0,
+    "0,1": 1,
+    "1,0": 0,
+    "0,0": 0,
+    UUID: 1,
+    UUID[:12]: 1,
+    UUID[:6]: 1,
+    UUID.lower(): 0,
+    UUID[4:]: 0,
+    f"{UUID},{UUID}": 0,
+    f"{UUID},0": 1,
+    f"0,{UUID}": 1,
+    f"MIG-{UUID[4:]}": 1,
+    f"MIG-{UUID}/1/0": 0,
+    "GPU-00000000-0000": 0,
+    " 0": 1,
+    "0 ": 1,
+    "0 ,1": 1,
+    "00": 1,
+    "+0": 1,
+    "0x0": 1,
+    "0;1": 1,
+    "0abc": 1,
+    "a": 0,
+    "all": 0,
+    "none": 0,
+    "void": 0,
+    "NoDevFiles": 0,
+    ",0": 0,
+    "0,": 1,
+    f" {UUID}": 0,
+    "0\n": 1,
+    "2147483648": 0,
+    "0000:00:06.0": 1,
+    "cuda:0": 0,
+    "9" * 5000: 0,
+    "0" * 5000: 1,
+    # where they differ, the driver decides, but for a number that it wraps
+    "GPU-": 0,
+    UUID[:4] + UUID[4:].upper(): 1,
+    f"{UUID}+x": 1,
+    f"{UUID}::0": 1,
+    f"{UUID}::2": 1,
+    f"{UUID} ": 1,
+    "4294967296": 0,
+}
+
+
+@pytest.mark.parametrize("text", FORMS, ids=lambda text: repr(text)[:24])
+def test_cuda_s_variable_is_read_as_the_driver_does(text):
+    loaded = LoadedMachine(leasing.machine(), {GPU: (Device(UUID, (0,)),)})
+    listed, view = seen(loaded, GPU, {"CUDA_VISIBLE_DEVICES": text})
+    assert len(listed) == FORMS[text]
+    assert bool(view.reason) == (not listed)
+
+
+def test_an_entry_of_no_device_ends_the_list_and_uuids_need_be_unique():
+    loaded = LoadedMachine(
+        leasing.machine(), {GPU: tuple(Device(f"GPU-{name}", None) for name in ("aa", "ab", "cc"))}
+    )
+    for text, expected in {
+        "1, 9,0": [1],
+        "2,GPU-aa": [2],
+        "GPU-c": [2],
+        "GPU-a": [],
+        "GPU-cc,GPU-aa,MIG-ab": [2, 0],
+        "2,0": [2, 0],
+    }.items():
+        assert seen(loaded, GPU, {"CUDA_VISIBLE_DEVICES": text})[0] == expected, text
+    assert seen(loaded, GPU, {})[0] == [0, 1, 2]
+    assert seen(loaded, "example.com/nic", {"CUDA_VISIBLE_DEVICES": ""})[0] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", r"CUDA_VISIBLE_DEVICES \(''\) hides all"),
+        ("-1", r"\('-1'\) hides all"),
+        ("8,0", "begins with none of the 8 of the machine"),
+        ("3,3", "names a device twice"),
+        ("GPU-aa", r"names a UUID, which only the driver .* extra `nvidia`"),
+        ("4,5", "lists no others"),
+    ],
+)
+def test_what_hides_devices_is_named(text, words, root):
+    _, view = seen(on_bus(GPU), GPU, {"CUDA_VISIBLE_DEVICES": text}, root=root)
+    assert re.search(words, view.reason)
+
+
+def test_a_task_that_a_driver_shows_one_gpu_has_it_among_those_of_the_bus(root):
+    """Slurm's --gpus-per-task with ConstrainDevices: every task counts its own from 0."""
+    for rank in range(8):
+        places, view = seen(
+            on_bus(GPU, driver=[rank]), GPU, {"CUDA_VISIBLE_DEVICES": "0"}, (rank, 8, 1), root
+        )
+        assert places == [rank]
+        assert len(view.devices) == 8
+
+
+STEP = {"SLURM_STEP_GPUS": "0,1,2,3,4,5,6,7"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "rank", "expected"),
+    [
+        # constrained: each task counts from 0
+        ({"CUDA_VISIBLE_DEVICES": "0", **STEP}, (5, 8, 1), [5]),
+        ({"CUDA_VISIBLE_DEVICES": "0,1", **STEP}, (2, 4, 2), [4, 5]),
+        ({"CUDA_VISIBLE_DEVICES": "0", "SLURM_JOB_GPUS": "6"}, (0, 1, 1), [6]),
+        ({"CUDA_VISIBLE_DEVICES": "0", "SLURM_STEP_GPUS": "3,7"}, (1, 2, 1), [7]),
+        ({"CUDA_VISIBLE_DEVICES": "1,0", "SLURM_STEP_GPUS": "5,3"}, (0, 2, 1), [5, 3]),
+        # not constrained: numbers are the machine's
+        ({"CUDA_VISIBLE_DEVICES": "5", **STEP}, (5, 8, 1), [5]),
+        ({"CUDA_VISIBLE_DEVICES": "3,7", "SLURM_STEP_GPUS": "3,7"}, (1, 2, 1), [3, 7]),
+        ({"CUDA_VISIBLE_DEVICES": "0", "SLURM_GPU_BIND": "map_gpu:1,0", **STEP}, (1, 8, 1), [0]),
+        # Slurm alone
+        ({"SLURM_STEP_GPUS": "6,2"}, (0, 2, 1), [6, 2]),
+        # no numbers of devices
+        ({"CUDA_VISIBLE_DEVICES": "4", "SLURM_STEP_GPUS": "a"}, (0, 1, 1), [4]),
+        ({"CUDA_VISIBLE_DEVICES": "4", "SLURM_STEP_GPUS": "9"}, (0, 1, 1), [4]),
+    ],
+)
+def test_slurm_tells_which_gpus_a_task_has(environment, rank, expected, root):
+    assert seen(on_bus(GPU), GPU, environment, rank, root)[0] == expected
+
+
+def test_what_slurm_leaves_open_is_said(root):
+    """More tasks than GPUs, or a cgroup of which no variable tells."""
+    shared = {"CUDA_VISIBLE_DEVICES": "0", "SLURM_STEP_GPUS": "4,5"}
+    places, view = seen(on_bus(GPU), GPU, shared, (1, 4, 1), root)
+    assert places == [0]
+    assert "nothing tells which of the nvidia.com/gpu of SLURM_STEP_GPUS" in view.notes[0]
+
+    alone = {"CUDA_VISIBLE_DEVICES": "0", "SLURM_LOCALID": "1"}
+    _, view = seen(on_bus(GPU), GPU, alone, (1, 8, 1), root)
+    assert "numbers within a device cgroup of Slurm" in view.notes[0]
+    assert seen(on_bus(GPU), GPU, {"CUDA_VISIBLE_DEVICES": "0"}, (0, 8, 1), root)[1].notes == ()
+
+
+def information(root, number, minor):
+    text = f"Model: \t NVIDIA H100\nGPU UUID: \t GPU-0000000{number}\nDevice Minor: \t {minor}"
+    write(root, f"proc/driver/nvidia/gpus/{address(number)}/information", text)
+
+
+def test_device_files_tell_which_gpus_a_container_was_given(root):
+    """By the number that the driver has for them: here the other way around."""
+    for number in range(8):
+        information(root, number, 7 - number)
+    write(root, "dev/nvidia2")
+    write(root, "dev/nvidiactl")
+    places, view = seen(on_bus(GPU), GPU, {}, root=root)
+    assert places == [5]
+    assert view.reason == "it may open the device files of no others"
+    assert view.numbered == (address(5),)
+    assert seen(on_bus(GPU), GPU, {"CUDA_VISIBLE_DEVICES": "0"}, root=root)[0] == [5]
+
+    # which are more telling than a launcher's list
+    assert seen(on_bus(GPU), GPU, STEP, (1, 8, 1), root)[0] == [5]
+    # the driver's files have UUIDs too
+    assert seen(on_bus(GPU), GPU, {"CUDA_VISIBLE_DEVICES": "GPU-00000005"}, root=root)[0] == [5]
+
+
+def test_without_the_driver_s_files_numbers_follow_the_bus(root):
+    write(root, "dev/nvidia5")
+    assert seen(on_bus(GPU), GPU, {}, root=root)[0] == [5]
+    for number in range(8):
+        write(root, f"dev/nvidia{number}")
+    places, view = seen(on_bus(GPU), GPU, {}, root=root)
+    assert (places, view.reason) == (list(range(8)), "")
+
+
+def test_where_nothing_tells_the_error_says_what_would(root):
+    with pytest.raises(
+        InputError, match=r"8 nvidia\.com/gpu, and nothing tells .* `nvidia` .* SLURM_STEP_GPUS and"
+    ):
+        seen(on_bus(GPU), GPU, {}, root=root)
+
+    assert seen(on_bus(GPU, 1), GPU, {}, root=root)[0] == [0]  # there is no other
+    assert seen(on_bus(GPU), GPU, {"CUDA_VISIBLE_DEVICES": "6"}, root=root)[0] == [6]
+    assert seen(on_bus(AMD), AMD, {}, root=root)[0] == list(range(8))
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({"ROCR_VISIBLE_DEVICES": "4,5"}, [4, 5]),
+        ({"HIP_VISIBLE_DEVICES": "4"}, [4]),
+        ({"CUDA_VISIBLE_DEVICES": "4"}, [4]),
+        # ROCr's first, and HIP's among what that leaves
+        ({"ROCR_VISIBLE_DEVICES": "4,5,6", "HIP_VISIBLE_DEVICES": "2,0"}, [6, 4]),
+        ({"HIP_VISIBLE_DEVICES": "1", "CUDA_VISIBLE_DEVICES": "2"}, [1]),
+        ({"HIP_VISIBLE_DEVICES": "", "CUDA_VISIBLE_DEVICES": "2"}, [2]),
+        ({"HIP_VISIBLE_DEVICES": ""}, list(range(8))),
+        ({"ROCR_VISIBLE_DEVICES": ""}, []),
+        ({"ROCR_VISIBLE_DEVICES": " 3 ,2,2,1"}, [3, 2]),
+        ({"HIP_VISIBLE_DEVICES": "3,3,2, 1"}, [3, 2]),
+        ({"ROCR_VISIBLE_DEVICES": "gpu-00000000000000a5,x"}, [5]),
+        ({"HIP_VISIBLE_DEVICES": "GPU-00000000000000a6"}, [6]),
+        ({"ROCR_VISIBLE_DEVICES": "GPU-0"}, []),
+        ({"HIP_VISIBLE_DEVICES": "9"}, []),
+    ],
+)
+def test_rocm_has_two_variables(environment, expected, root):
+    for number in range(8):
+        write(root, f"sys/bus/pci/devices/{address(number)}/unique_id", f"00000000000000a{number}")
+    assert seen(on_bus(AMD), AMD, environment, root=root)[0] == expected
+
+
+def test_a_container_with_some_render_nodes_sees_these(root):
+    for number in range(8):
+        write(root, f"sys/bus/pci/devices/{address(number)}/drm/renderD{128 + number}/dev")
+    write(root, "dev/dri/renderD133")
+    assert seen(on_bus(AMD), AMD, {}, root=root)[0] == [5]
+
+
+def test_modules_of_gaudi_are_no_places_on_the_bus(root):
+    listed = {"HABANA_VISIBLE_MODULES": "4,0"}
+    places, view = seen(on_bus(GAUDI), GAUDI, listed, root=root)
+    assert places == [4, 0]
+    assert "HABANA_VISIBLE_MODULES is read in the order of the PCI bus" in view.notes[0]
+
+    for number in range(8):
+        write(root, f"sys/bus/pci/devices/{address(number)}/module_id", number ^ 7)
+    assert seen(on_bus(GAUDI), GAUDI, listed, root=root)[0] == [3, 7]
+    assert seen(on_bus(GAUDI), GAUDI, {}, root=root)[0] == [7, 6, 5, 4, 3, 2, 1, 0]
+    assert len(seen(on_bus(GAUDI), GAUDI, {"HABANA_VISIBLE_MODULES": "all"}, root=root)[0]) == 8
+    _, view = seen(on_bus(GAUDI), GAUDI, {"HABANA_VISIBLE_MODULES": "x"}, root=root)
+    assert "names no module" in view.reason
+
+
+def test_level_zero_numbers_tiles_or_cards(root):
+    """In order: a mask chooses, and does not sort."""
+    for number in range(2):
+        for tile in range(2):
+            write(root, f"sys/bus/pci/devices/{address(number)}/tile{tile}/id")
+    loaded = on_bus(INTEL, 2)
+    mask = {"ZE_AFFINITY_MASK": "3,1"}
+    places, view = seen(loaded, INTEL, mask, root=root)
+    assert places == [1, 3]
+    assert [device.id for device in view.seen] == [f"{address(0)}/1", f"{address(1)}/1"]
+    assert {device.pci for device in view.devices} == {address(0), address(1)}
+
+    composite = {"ZE_FLAT_DEVICE_HIERARCHY": "composite", "ZE_AFFINITY_MASK": "1.0,1.1"}
+    places, view = seen(loaded, INTEL, composite, root=root)
+    assert (places, view.seen[0].id) == ([1], address(1))
+    assert seen(loaded, INTEL, {"ZE_AFFINITY_MASK": ""}, root=root)[0] == [0, 1, 2, 3]
+    assert "names no device" in seen(loaded, INTEL, {"ZE_AFFINITY_MASK": "8"}, root=root)[1].reason
+
+
+def test_variables_of_other_runtimes_are_named():
+    (sentence,) = unread_variables({"TPU_VISIBLE_CHIPS": "0,1", "CUDA_VISIBLE_DEVICES": "1"})
+    assert sentence.startswith("TPU_VISIBLE_CHIPS ('0,1') is not read")
+
+
+def variables_of(site, devices):
+    return visible_variables(devices, site.inventory, site.machine)
+
+
+def pci(address, vendor="10de", class_="0302"):
+    return PciDevice(address, class_, vendor, "2330", 0)
+
+
+@pytest.mark.parametrize(
+    ("ids", "expected"),
+    [
+        (("GPU-1", "MIG-2"), {"CUDA_VISIBLE_DEVICES": "GPU-1,MIG-2"}),
+        (("gpu2", "gpu3"), {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "2,3"}),
+        (("00000000:2A:00.0",), {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "1"}),
+        (("0000:2a:00.0",), {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "1"}),
+    ],
+)
+def test_cuda_is_told_in_its_own_terms(ids, expected):
+    """UUIDs as they are; addresses by their position among NVIDIA's GPUs.
+
+    Its bridges and other people's GPUs do not count.
+    """
+    devices = (
+        pci("0000:01:00.0", vendor="1002"),
+        pci("0000:02:00.0", class_="0680"),
+        pci("0000:2a:00.0"),
+        pci("0000:09:00.0"),
+    )
+    site = leasing.site(replace(leasing.machine(), pci_devices=devices))
+
+    environment = variables_of(site, {leasing.GPU: ids})
+
+    assert {name: value for name, value in environment.items() if "CUDA" in name} == expected
+
+
+def test_a_gpu_that_cuda_has_no_number_for_is_an_error():
+    """Left out, it would be held by somebody who never sees it."""
+    devices = (pci("0000:02:00.0", class_="0680"), pci("0000:2a:00.0"))
+    site = leasing.site(replace(leasing.machine(), pci_devices=devices))
+
+    with pytest.raises(InputError, match=r"a GPU that CUDA can number, got '0000:02:00\.0'"):
+        variables_of(site, {leasing.GPU: ("0000:02:00.0", "0000:2a:00.0")})
+
+
+def test_gpus_of_amd_are_numbered_for_rocm():
+    """By their place in the inventory; no order of CUDA is set for them."""
+    inventory = {"amd.com/gpu": [Device(name, None) for name in ("card0", "card1", "card2")]}
+    chosen = {"amd.com/gpu": ("card2", "card0")}
+    assert visible_variables(chosen, inventory, leasing.machine()) == {
+        "ROCR_VISIBLE_DEVICES": "0,2"
+    }
+    assert visible_variables({"amd.com/gpu": ()}, inventory, leasing.machine()) == {}
+    with pytest.raises(InputError, match="a GPU that ROCR can number, got 'card9'"):
+        visible_variables({"amd.com/gpu": ("card9",)}, inventory, leasing.machine())
+
+
+def test_children_are_told_the_numbers_of_what_the_driver_lists():
+    """Within a cgroup they are counted from 0, and HIP counts what ROCr leaves."""
+    loaded = on_bus(GPU)
+    numbered = {GPU: [address(5), address(6)]}
+    told = visible_variables({GPU: [address(6)]}, loaded.devices, loaded.machine, numbered)
+    assert told["CUDA_VISIBLE_DEVICES"] == "1"
+
+    loaded = on_bus(AMD)
+    ids = {AMD: [address(5), address(6)]}
+    environment = {"HIP_VISIBLE_DEVICES": "5,6"}
+    told = visible_variables(ids, loaded.devices, loaded.machine, environment=environment)
+    assert told == {"ROCR_VISIBLE_DEVICES": "5,6", "HIP_VISIBLE_DEVICES": "0,1"}
