@@ -102,6 +102,11 @@ class FakePlugin(DevicePluginServicer):
             self._server.stop(grace=None).wait()
             self._server = None
 
+    def end_abruptly(self):
+        """End as a process that is killed: its streams have no end of their own."""
+        self._server.stop(grace=None).wait()
+        self._server = None
+
     def GetDevicePluginOptions(self, request, context):  # noqa: ARG002, N802
         self._note("GetDevicePluginOptions", context)
         return self.options

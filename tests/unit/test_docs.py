@@ -5,8 +5,10 @@ The page about support and the manual name what is so.
 
 from __future__ import annotations
 
+import os
 import re
 import runpy
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -135,3 +137,32 @@ def test_the_manual_page_is_what_the_program_says_of_its_commands_and_options() 
         "run .ci/generate-manual"
     )
     assert [name for name in SUBCOMMANDS if f".SS alignup {name}\n" not in page] == []
+
+
+@pytest.mark.parametrize(
+    ("variables", "devices"),
+    [
+        (
+            {"CUDA_VISIBLE_DEVICES": "GPU-1,GPU-2"},
+            ["nvidia.com/gpu=GPU-1", "nvidia.com/gpu=GPU-2"],
+        ),
+        ({"CUDA_VISIBLE_DEVICES": "GPU-1"}, ["nvidia.com/gpu=GPU-1"]),
+        (
+            {"CUDA_VISIBLE_DEVICES": "GPU-1", "ALIGNUP_CDI_DEVICES": "a.b/c=0,a.b/c=1"},
+            ["a.b/c=0", "a.b/c=1"],
+        ),
+    ],
+)
+def test_a_container_is_started_with_its_devices(tmp_path, variables, devices):
+    """By the command on the page of the agent, with a podman that prints its arguments."""
+    page = (ROOT / "docs/agent.md").read_text("utf-8")
+    (script,) = re.findall(r"^alignup run .* -- (sh -c '[^']*podman[^']*')", page, re.MULTILINE)
+    podman = tmp_path / "podman"
+    podman.write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\n")
+    podman.chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "ALIGNUP_CPUS": "0-3", **variables}
+    command = ["/bin/sh", "-c", script]
+    ended = subprocess.run(command, env=environment, check=True, capture_output=True)  # noqa: S603
+    arguments = [argument for device in devices for argument in ("--device", device)]
+    expected = ["run", "--cpuset-cpus=0-3", *arguments, "IMAGE", "COMMAND"]
+    assert ended.stdout.decode().splitlines() == expected

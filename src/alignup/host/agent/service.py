@@ -484,7 +484,8 @@ class PluginDevices(PluginCalls):
                 inventory = {resource: self._reports.pop(resource)}
                 devices = near_cpu_nodes(self._machine, inventory)[resource]
                 has_preferences = self._plugins.has_preferences(resource)
-                ledger.update(resource, devices, has_preferences=has_preferences)
+                trouble = self._plugins.trouble(resource)
+                ledger.update(resource, devices, has_preferences=has_preferences, trouble=trouble)
                 changed()
             except AlignupError as error:
                 _LOG.warning("the devices of %s were not taken over: %s", resource, error)

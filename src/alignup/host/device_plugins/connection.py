@@ -101,6 +101,7 @@ class PluginConnection:
         # Why they are not as the plugin has them; empty while all is well.
         self.trouble = ""
         self.is_lost = False
+        self._has_reported = False
         self.has_preferences = False
         self._needs_pre_start = False
 
@@ -205,7 +206,7 @@ class PluginConnection:
         try:
             trouble = self._read_reports()
         except grpc.RpcError as error:
-            trouble = _failure("ListAndWatch", error, self._limits.connect)
+            trouble = self._end_of_reports(error)
         except ValueError:  # the channel was closed
             trouble = "is gone"
         except Exception:  # noqa: BLE001  # somebody else's program, and nobody is above
@@ -213,6 +214,13 @@ class PluginConnection:
             trouble = "sent what could not be read"
 
         self._note(trouble, is_lost=True)
+
+    def _end_of_reports(self, error: grpc.RpcError) -> str:
+        """Return in words how the plugin's reports ended, or why there were none."""
+        has_gone = isinstance(error, grpc.Call) and error.code() is grpc.StatusCode.UNAVAILABLE
+        if self._has_reported and has_gone:
+            return "has disconnected"
+        return _failure("ListAndWatch", error, self._limits.connect)
 
     def _read_reports(self) -> str:
         """Read the plugin's options and reports; return why they ended.
@@ -227,6 +235,7 @@ class PluginConnection:
         self._needs_pre_start = options.pre_start_required
         for message in self._stub.ListAndWatch(wire.Empty()):
             start = time.monotonic()
+            self._has_reported = True
             trouble = ""
             try:
                 self.devices = self._without_unknown_nodes(devices_of(message))

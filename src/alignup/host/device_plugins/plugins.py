@@ -170,6 +170,14 @@ class DevicePlugins:
         """
         return lambda *question: self._connection(resource).preferred(*question)
 
+    def trouble(self, resource: str) -> str:
+        """Return why devices are not as the plugin of a resource has them, after its name.
+
+        It is empty while all is well, or where no plugin has registered.
+        """
+        connection = self._connections.get(resource)
+        return "" if connection is None else connection.trouble
+
     def has_preferences(self, resource: str) -> bool:
         """Return whether the plugin of a resource offers GetPreferredAllocation."""
         connection = self._connections.get(resource)

@@ -81,6 +81,8 @@ class Ledger:
         self.record: Callable[[Entry], object] = lambda _entry: None
 
         self._with_preferences: set[str] = set()
+        # What is wrong with the plugins of resources, in words after `the device plugin of x`.
+        self._troubles: dict[str, str] = {}
         self._advice: Mapping[Question, tuple[str, ...] | str] = {}
         self._questions: list[Question] = []
 
@@ -160,10 +162,23 @@ class Ledger:
 
         return notices
 
-    def update(self, resource: str, devices: Sequence[Device], *, has_preferences: bool) -> None:
+    def update(
+        self,
+        resource: str,
+        devices: Sequence[Device],
+        *,
+        has_preferences: bool,
+        trouble: str = "",
+    ) -> None:
         """Take over the devices of a resource as its plugin reports them; holdings stay.
 
         Devices that leases have are kept as unhealthy ones if they are reported no longer.
+
+        Args:
+            resource: what its plugin has devices of.
+            devices: all of them.
+            has_preferences: whether the plugin is to be asked which of them it prefers.
+            trouble: why they are not as the plugin has them, in words after its name.
 
         Raises:
             InputError: a device id comes twice; nothing changed.
@@ -175,6 +190,7 @@ class Ledger:
         self.node.update(resource, all_devices, lambda *question: self._prefer(resource, *question))
         self._reports += 1
         self._unreported.discard(resource)
+        self._troubles[resource] = trouble
         if has_preferences:
             self._with_preferences.add(resource)
         else:
@@ -347,6 +363,31 @@ class Ledger:
 
         return amounts
 
+    def _missing_resource(self, resource: str) -> InputError:
+        """Return the error that says that there is no such resource, and how there can be."""
+        # an error only
+        from alignup.machine.pci_devices import usual_selectors  # noqa: PLC0415
+
+        names = ", ".join(sorted(self.node.resources)) or "none: no device plugin has registered"
+        selectors = usual_selectors(self._site.machine, resource)
+        options = " ".join(selector.option for selector in selectors) or "--device-resource"
+        return InputError.at(
+            "the devices of this machine",
+            f"a resource that it has ({names}), or one that {options} of `alignup agent` describes",
+            resource,
+        )
+
+    def _troubles_of(self, resources: Iterable[str]) -> str:
+        """Return words about the plugins of some resources that are gone, or make no sense."""
+        words = ""
+        for resource in resources:
+            trouble = self._troubles.get(resource, "")
+            if resource in self._unreported:
+                trouble = "has not registered since the agent was started"
+            if trouble:
+                words += f"; the device plugin of {resource} {trouble}"
+        return words
+
     def _now(self) -> Snapshot:
         """Return what decides who may pass whom."""
         site = self._site_with(self.node.inventory)
@@ -384,10 +425,7 @@ class Ledger:
                 missing.add(resource)
                 continue
 
-            names = ", ".join(sorted(offered)) or "none: no device plugin has registered"
-            raise InputError.at(
-                "the devices of this machine", f"a resource that it has ({names})", resource
-            )
+            raise self._missing_resource(resource)
 
         if missing:
             raise AllocationError(
@@ -441,6 +479,7 @@ class Ledger:
             if self._questions:
                 return self._questions[0]
             detail = self._named(error.detail, request.uid)
+            detail += self._troubles_of(demand.devices)
             detail += self._held_now(request.uid)
             detail += self._limit(request)
             raise AllocationError(detail, error.reason) from None

@@ -34,6 +34,9 @@ class Plugins:
     def has_preferences(self, _resource):
         return True
 
+    def trouble(self, _resource):
+        return ""
+
     def preference(self, resource):
         return lambda *question: self.calls.append(("prefer", resource, *question)) or ("b",)
 

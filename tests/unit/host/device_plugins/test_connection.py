@@ -11,6 +11,7 @@ from alignup.host.device_plugins.answer import DeviceAnswer
 from alignup.host.device_plugins.connection import DevicePluginError, Limits, PluginConnection
 from alignup.machine.device_inventory import Device
 from fakes.device_plugins import LONG, NIC, FakePlugin, report, short_folder
+from running.agents import eventually
 
 LIMITS = Limits(LONG, LONG, LONG, LONG, between_reports=0.001)
 
@@ -86,6 +87,26 @@ def test_the_end_of_a_plugin_leaves_its_devices_ill(plugin, follow, reports):
     ):
         with pytest.raises(DevicePluginError, match="cannot be asked: ended its list of devices"):
             call()
+
+
+def test_a_plugin_that_ends_has_disconnected(plugin, follow, reports):
+    """Once it has reported devices; before, it has not answered."""
+    connection = follow()
+    plugin.reports.put(report("a"))
+    reports.get(timeout=LONG)
+    plugin.end_abruptly()
+    (device,), trouble, is_lost = reports.get(timeout=LONG)
+    assert (device.healthy, trouble, is_lost) == (False, "has disconnected", True)
+    with pytest.raises(DevicePluginError, match="cannot be asked: has disconnected"):
+        connection.allocate(["a"])
+
+
+def test_a_plugin_that_ends_before_it_reports_has_not_answered(plugin, follow, reports):
+    follow()
+    eventually(lambda: plugin.calls)
+    plugin.end_abruptly()
+    trouble = "disconnected before it answered ListAndWatch"
+    assert reports.get(timeout=LONG) == ((), trouble, True)
 
 
 def test_a_list_that_makes_no_sense_is_no_end(plugin, follow, reports):

@@ -25,6 +25,7 @@ from alignup.host.leases.users import Limits
 from alignup.host.processes.identity import identify
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.device_inventory import Device
+from alignup.machine.machine import PciDevice
 from inputs import leasing
 from inputs.leasing import Placer
 from inputs.strategies import examples
@@ -231,11 +232,43 @@ def test_a_plugin_that_failed_to_prefer_refuses():
 
 def test_resources_that_nobody_has_are_refused():
     with pytest.raises(
-        InputError, match=r"a resource that it has \(nvidia.com/gpu\), got 'example.com/nic'"
+        InputError, match=r"a resource that it has \(nvidia.com/gpu\), or .* got 'example.com/nic'"
     ):
         ledger().ask(asked(devices={NIC: 1}))
-    with pytest.raises(InputError, match=r"\(none: no device plugin has registered\)"):
+    with pytest.raises(InputError, match=r"\(none: no device plugin has registered\)") as error:
         ledger(devices={}).ask(asked(devices={NIC: 1}))
+    assert "or one that --device-resource of `alignup agent` describes" in str(error.value)
+
+
+def test_an_option_that_describes_a_resource_is_named():
+    gpu = PciDevice("0000:01:00.0", "0302", "10de", "2330", 0)
+    site = leasing.site(replace(leasing.machine(), pci_devices=(gpu,)), {})
+    with pytest.raises(InputError, match=r"or one that --device-resource nvidia\.com/gpu=\S+ of"):
+        Ledger(site, Limits(), OWNER).ask(asked(devices={leasing.GPU: 1}))
+
+
+def test_a_refusal_says_what_is_wrong_with_a_plugin():
+    books = ledger()
+    ill = [Device(device.id, device.numa_nodes, healthy=False) for device in NICS]
+    books.update(NIC, ill, has_preferences=False, trouble="has disconnected")
+    refusal = f"no device of {NIC} is healthy.*; the device plugin of {NIC} has disconnected$"
+    with pytest.raises(AllocationError, match=refusal):
+        books.ask(asked(devices={NIC: 1}))
+
+    books.update(NIC, ill, has_preferences=False)
+    with pytest.raises(AllocationError, match=r"4 unhealthy$"):
+        books.ask(asked(devices={NIC: 1}))
+
+
+def test_a_refusal_says_that_a_plugin_has_not_come_back():
+    books = ledger(devices={})
+    books.update(NIC, NICS, has_preferences=False)
+    keep(books, devices={NIC: 1})
+    again = ledger(devices={})
+    again.restore(books.table().leases)
+    refusal = f"the device plugin of {NIC} has not registered since the agent was started; held now"
+    with pytest.raises(AllocationError, match=refusal):
+        again.ask(asked("b", devices={NIC: 1}))
 
 
 def test_a_plugin_that_may_yet_register_is_waited_for():
