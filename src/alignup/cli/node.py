@@ -36,13 +36,14 @@ from alignup.text.counting import counted
 from alignup.text.json_text import decode_json
 
 if TYPE_CHECKING:
+    from alignup.cli.terminal import Console
     from alignup.control_plane.api_server.api_client import Api
     from alignup.host.leases.record import LeaseRecord
     from alignup.kubelet.check import Outcome, Restart
     from alignup.kubelet.config import Setting
     from alignup.kubelet.read import KubeletNode
     from alignup.node import Node
-    from alignup.node.holdings import Holdings
+    from alignup.node.holdings import Holdings, ResourceAmounts
 
 # ---- collect
 
@@ -278,19 +279,9 @@ def print_holdings(
 
     console = make_console()
     console.print(safe(title))
-    rows: list[tuple[str, ...]] = []
-    for resource in holdings.resources:
-        for place in resource.places:
-            amounts = (
-                amount_text(resource.resource, amount)
-                for amount in (place.allocatable, place.held, place.free)
-            )
-            rows.append((resource.resource, nodes_text(place.numa_nodes) or "-", *amounts))
+    _print_amounts(console, holdings.resources)
 
-    table = Table("resource", "NUMA nodes", "allocatable", "held", "free", rows=rows)
-    print_whole(console, table, below=True)
-
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (holding.pod, holding.container, *holding.cells())
         for holding in holdings.containers
         if holding
@@ -311,6 +302,30 @@ def print_holdings(
     ]
     if rows:
         print_whole(console, Table("setting", "value", "from", rows=rows), below=True)
+
+
+def _print_amounts(console: Console, resources: Sequence[ResourceAmounts]) -> None:
+    """Write a table of what there is of each resource in each place.
+
+    It has a column of unhealthy devices where there are some.
+    """
+    headings = ["resource", "NUMA nodes", "allocatable", "held", "free"]
+    has_unhealthy = any(resource.unhealthy for resource in resources)
+    if has_unhealthy:
+        headings.append("unhealthy")
+
+    rows: list[tuple[str, ...]] = []
+    for resource in resources:
+        for place in resource.places:
+            amounts = [
+                amount_text(resource.resource, amount)
+                for amount in (place.allocatable, place.held, place.free)
+            ]
+            if has_unhealthy:
+                amounts.append(str(place.unavailable) if resource.devices else "-")
+            rows.append((resource.resource, nodes_text(place.numa_nodes) or "-", *amounts))
+
+    print_whole(console, Table(*headings, rows=rows), below=True)
 
 
 # ---- export

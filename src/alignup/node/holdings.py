@@ -35,22 +35,30 @@ class PlaceAmounts(Record):
             nodes, or to none: ().
         allocatable: the amount that containers can have for themselves: the capacity less what is
             reserved, or unhealthy.
+        ill: how many devices are unhealthy and held all the same: not allocatable, since no other
+            container can have them.
     """
 
     numa_nodes: tuple[int, ...]
     capacity: int
     allocatable: int
     free: int
+    ill: int = 0
 
     @property
     def reserved(self) -> int:
-        """The amount that no container can have for itself."""
-        return self.capacity - self.allocatable
+        """The amount that no container has, or can have, for itself."""
+        return self.capacity - self.allocatable - self.ill
 
     @property
     def held(self) -> int:
-        """The amount that containers hold; a held device that turned unhealthy is not counted."""
-        return self.allocatable - self.free
+        """The amount that containers hold; devices that have turned unhealthy are among it."""
+        return self.allocatable - self.free + self.ill
+
+    @property
+    def unavailable(self) -> int:
+        """The amount that no container can have from now on; of devices: the unhealthy ones."""
+        return self.capacity - self.allocatable
 
 
 _PLACE_FIELDS = ("numa_nodes", "capacity", "allocatable", "reserved", "held", "free")
@@ -101,14 +109,19 @@ class ResourceAmounts(Record):
         allocatable = sum(place.allocatable for place in places)
         if not allocatable:
             return 0
-        return max(1, 100 * sum(place.held for place in places) // allocatable)
+        # as the kubelet counts, without what is unhealthy
+        given = sum(place.allocatable - place.free for place in places)
+        return max(1, 100 * given // allocatable)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the amounts in JSON's types."""
-        return {
+        fields = {
             "resource": self.resource,
             "places": [json_fields(place, *_PLACE_FIELDS) for place in self.places],
         }
+        if self.unhealthy:
+            fields["unhealthy"] = list(self.unhealthy)
+        return fields
 
 
 class ContainerHolding(Record):
@@ -421,6 +434,7 @@ def _device_amounts(node: Node) -> Iterator[ResourceAmounts]:
                         capacity=members.bit_count(),
                         allocatable=(members & pool.healthy).bit_count(),
                         free=(members & pool.ledger.free).bit_count(),
+                        ill=(members & pool.ledger.given & ~pool.healthy).bit_count(),
                     )
                 )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import tarfile
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
@@ -47,6 +48,32 @@ def test_tables_tell_what_there_is_and_who_holds_it(alignup):
     assert "default/p51-01-node-real" in ended.out
     assert "memory 10Gi on NUMA node 2" in ended.out
     assert "shared pool: CPUs 0,16-23,29,39-47" in ended.out
+
+
+def test_unhealthy_devices_are_shown(alignup, tmp_path):
+    """The plugin of a pod's devices is gone; the kubelet names none that nobody holds."""
+    ended = alignup("node", "show", "--node", ARCHIVE)
+    assert "unhealthy" not in ended.out
+    held = re.search(r"example.com/nic (\S+)", ended.out)[1].split(",")[0]
+    root = tmp_path / "root"
+    with tarfile.open(ARCHIVE) as archive:
+        archive.extractall(root, filter="data")
+    answer = json.loads((root / "podresources/allocatable.json").read_text())
+    answer["devices"] = [
+        entry for entry in answer["devices"] if entry["resource_name"] != "example.com/nic"
+    ]
+    (root / "podresources/allocatable.json").write_text(json.dumps(answer))
+
+    ended = alignup("node", "show", "--node", root)
+    assert re.search(r"held +free +unhealthy\n", ended.out)
+    rows = re.findall(r"example.com/nic +\S+ +(\d+) +(\d+) +(\d+) +(\d+)\n", ended.out)
+    assert [allocatable for allocatable, _, _, _ in rows] == ["0"] * len(rows)
+    assert sum(int(count) for _, count, _, _ in rows) >= 1
+    assert all(count == unhealthy for _, count, _, unhealthy in rows)
+    assert re.search(r"cpu .* -\n", ended.out)
+    (line,) = alignup("node", "show", "--node", root, "--json").lines
+    (nic,) = (amounts for amounts in line["resources"] if amounts["resource"] == "example.com/nic")
+    assert held in nic["unhealthy"]
 
 
 def test_json_is_one_line(alignup):

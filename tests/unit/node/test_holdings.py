@@ -99,6 +99,14 @@ def test_a_device_that_is_gone_is_still_held() -> None:
         container.label for container in holdings.containers if device in container.devices["a/gpu"]
     ] == ["default/p/c0"]
 
+    gpus = holdings.amounts("a/gpu")
+    [place] = gpus.places
+    assert (place.capacity, place.allocatable, place.held, place.free) == (2, 1, 1, 1)
+    assert (place.reserved, place.unavailable) == (0, 1)
+    # the score of a hint is the kubelet's, which does not count it
+    assert gpus.score({0, 1}) == 1
+    assert gpus.to_dict()["unhealthy"] == [device]
+
 
 def test_containers_hold_what_they_were_given() -> None:
     node = two_nodes()
