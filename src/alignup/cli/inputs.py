@@ -548,7 +548,10 @@ def _rejected_documents(source: NodeSource, loaded: LoadedNode) -> list[PodDocum
     from alignup.kubernetes.pod_documents import read_pod_documents
 
     if loaded.pod_list is None:
-        raise InputError(f"{source.kubelet_node} has no list of pods (pods.json); name a POD.yaml")
+        raise InputError(
+            f"{source.kubelet_node} has no list of pods (pods.json); name a POD.yaml, or an "
+            "archive with pods: `alignup node collect FILE --pods PODS.json` packs one"
+        )
 
     documents = read_pod_documents(loaded.pod_list, "pods.json")
     return [document for document in documents if document.was_rejected]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from alignup.cli.program import program
 from alignup.errors import InputError
 from inputs.cluster_files import node_line
 from inputs.kernel_trees import server
-from inputs.kubelet_files import CONFIG, guaranteed, write_node, write_root
+from inputs.kubelet_files import CONFIG, EXAMPLE, guaranteed, write_node, write_root
 
 SCHEMA = Path(__file__).parents[3] / "docs" / "explanation.schema.json"
 GPU = "nvidia.com/gpu"
@@ -289,3 +290,14 @@ def test_pods_that_ended_otherwise_are_said(alignup, write) -> None:
         "alignup: pod default/b has ended (Succeeded, TopologyAffinityError) and is ignored",
         "alignup: no pod is left",
     ]
+
+
+def test_without_pods_the_command_that_packs_them_is_named(alignup, tmp_path) -> None:
+    root = tmp_path / "root"
+    with tarfile.open(EXAMPLE / "root.tar.xz") as archive:
+        archive.extractall(root, filter="data")
+    (root / "pods.json").unlink()
+    assert alignup("explain", "--node", root).complains(
+        "has no list of pods (pods.json); name a POD.yaml, or an archive with pods",
+        "`alignup node collect FILE --pods PODS.json` packs one",
+    )
