@@ -10,7 +10,7 @@ import os
 import sys
 import warnings
 import zlib
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import IO, TYPE_CHECKING, Any
 
 import click
@@ -250,6 +250,33 @@ class SiteSource(options.Gathered):
             reserve=CPUSet.parse(self.reserve, "--reserve"),
             **{"tell": complain, **settings},
         )
+
+    def load_seen(self, counts: Mapping[str, int], resources: Iterable[str]) -> Site:
+        """Return the machine with only those devices to give out that this process sees.
+
+        Say which are hidden.
+
+        Args:
+            counts: by resource, how many devices are asked for.
+            resources: as `load` takes them.
+
+        Raises:
+            InputError: as `load`, or the process sees no device of a resource.
+        """
+        from alignup.host.launchers import local_rank  # startup counts
+        from alignup.host.leases.local_machine import only_seen
+        from alignup.host.parts.visible_devices import Rank
+
+        rank = Rank()
+        with suppress(InputError):  # no launcher
+            local = local_rank(os.environ)
+            rank = Rank(local.rank, local.ranks)
+
+        site, sentences = only_seen(self.load(resources), counts, os.environ, rank)
+        for sentence in sentences:
+            complain(sentence)
+
+        return site
 
     @property
     def set_options(self) -> str:

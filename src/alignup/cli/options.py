@@ -62,12 +62,12 @@ SECTIONS: Final = {
 # What `--help` leaves out, of all commands or of one.
 RARE: Final = frozenset(
     """
-    --as-kubelet --beyond-kubelet --cgroup --device-plugins --device-resource --dra-hints
-    --idle-siblings --insecure-bind --isolated --koordinator-profile --layout --lease --lenient
-    --managers-only --memory-from --memory-kind --near-cpus --no-bind --no-cgroups
-    --no-device-plugins --no-events --no-fsync --no-mounts --pair --podresources --product
-    --reading --require-dra-alignment --reserve --resize --same-l3 --same-socket --scenarios
-    --seed --selectors --spread --threads
+    --all-devices --as-kubelet --beyond-kubelet --cgroup --device-plugins --device-resource
+    --dra-hints --idle-siblings --insecure-bind --isolated --koordinator-profile --layout --lease
+    --lenient --managers-only --memory-from --memory-kind --near-cpus --no-bind --no-cgroups
+    --no-device-plugins --no-events --no-fsync --no-mounts --pair --podresources --product --reading
+    --require-dra-alignment --reserve --resize --same-l3 --same-socket --scenarios --seed
+    --selectors --spread --threads
     admit:--kubeconfig admit:--node-name admit:--resources agent:--devices
     agent:--kubelet-version agent:--resources agent:--state explain:--kubeconfig
     explain:--node-name explain:--nodes explain:--replicas explain:--resources extender:--pod
@@ -474,6 +474,10 @@ inventory: Final = file(
     'Devices in place of the machine\'s, as YAML or JSON: {"nvidia.com/gpu": [{"id": "gpu0", '
     '"numa": 0}]}.',
     "--devices",
+)
+all_devices: Final = flag(
+    "Choose among all devices of the machine, whatever CUDA_VISIBLE_DEVICES, other such variables "
+    "and device files leave to this process."
 )
 near_cpus: Final = flag(
     "Count devices on NUMA nodes without CPUs as near the closest nodes with CPUs (GB200)."

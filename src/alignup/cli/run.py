@@ -10,6 +10,7 @@ import json
 import os
 import re
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -82,6 +83,7 @@ def command(
         shell_complete=options.one_of("auto"),
     ),
     site: SiteSource = options.all_of(SiteSource),
+    all_devices: bool = options.all_devices,
     version: KubeletVersion | None = options.kubelet_version,
     state: Path | None = options.state,
     wait: float | None = options.value(
@@ -132,7 +134,9 @@ def command(
     from alignup.host.leases.child_process import OWN_FAILURE
 
     def work() -> int:
-        from alignup.host.leases.source import open_source  # startup counts
+        # startup counts
+        from alignup.host.leases.source import AgentSource, open_source
+        from alignup.host.parts.visible_devices import ignored_variables
 
         request = make_request(
             cpus=cpus,
@@ -151,7 +155,12 @@ def command(
                 # the command has no use for it, and its reader is to see the end
                 os.set_inheritable(json_fd, json_fd <= STDERR)
 
-        source = open_source(state, complain, site.load, site.set_options)
+        load = site.load if all_devices else partial(site.load_seen, request.devices)
+        source = open_source(state, complain, load, site.set_options)
+        if isinstance(source, AgentSource) and not all_devices:
+            for variable in ignored_variables(request.devices, os.environ):
+                complain(f"the agent chooses among all devices, whatever {variable} lists")
+
         return run(
             source,
             request,

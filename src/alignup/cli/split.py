@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -27,6 +28,7 @@ def command(
     ),
     devices: tuple[str, ...] = options.devices,
     site: SiteSource = options.all_of(SiteSource),
+    all_devices: bool = options.all_devices,
     as_json: bool = options.json("part"),
     as_env: bool = options.flag("Print a line of environment variables per part.", "--env"),
 ) -> None:
@@ -39,7 +41,8 @@ def command(
 
     If there are enough cores, no core is in two parts. As many parts as possible lie on one NUMA
     node each, and the others on as few and as close nodes as possible. Each part gets the closest
-    devices.
+    devices. Where CUDA_VISIBLE_DEVICES or its like lists some devices only, parts have these, and
+    the CPUs near them that are their share.
     """
     from alignup.host.leases.file import LeaseFile  # startup counts
     from alignup.host.leases.request import parse_device_counts  # startup counts
@@ -49,12 +52,13 @@ def command(
         raise click.UsageError("--json and --env exclude each other")
 
     counts = parse_device_counts(devices)
+    load = site.load if all_devices else partial(site.load_seen, counts)
     source: FileSource | AgentSource
     if site.set_options:
         # with a machine of its own it asks nobody: nothing depends on what is in use
-        source = FileSource(LeaseFile(None, complain), site.load)
+        source = FileSource(LeaseFile(None, complain), load)
     else:
-        source = open_source(None, complain, site.load)
+        source = open_source(None, complain, load)
 
     cut_parts = source.parts(parts, cpus_per_part, counts)
     if as_json:

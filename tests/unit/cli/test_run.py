@@ -17,6 +17,7 @@ from alignup.cli import run as module
 from alignup.cli.run import command
 from alignup.errors import InputError
 from alignup.host.leases.file import LeaseFile
+from alignup.host.leases.source import AgentSource
 from running import forked
 
 ALIGNUP = (sys.executable, "-c", "from alignup.cli import main; main()")
@@ -508,3 +509,31 @@ def test_a_descriptor_that_cannot_be_written_to_is_refused(state, opened):
         done.stderr == "alignup: --json-fd cannot write to descriptor: bad file descriptor at 7\n"
     )
     assert not state.exists()
+
+
+GPUS = {"nvidia.com/gpu": [{"id": f"gpu{number}", "numa": None} for number in range(4)]}
+
+
+@pytest.fixture
+def four_gpus(tmp_path, monkeypatch):
+    """Options for this machine with four GPUs, of which this process sees the last two."""
+    (tmp_path / "devices.json").write_text(json.dumps(GPUS))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,2")
+    return "--devices", str(tmp_path / "devices.json"), "--device", "nvidia.com/gpu=1"
+
+
+def test_a_command_gets_only_gpus_that_this_process_sees(state, four_gpus):
+    shown = ("--no-bind", "--", "printenv", "CUDA_VISIBLE_DEVICES")
+    done = invoke(state, *four_gpus, *shown)
+    assert "2 of the 4 nvidia.com/gpu are to choose from, since CUDA_VISIBLE_DEVICES" in done.stderr
+    done = alignup(state, *four_gpus, *shown)
+    assert done.stdout == "2\n"
+    done = alignup(state, *four_gpus, "--all-devices", *shown)
+    assert (done.stdout, done.stderr) == ("0\n", "")
+
+
+def test_an_agent_chooses_whatever_a_variable_lists(four_gpus, monkeypatch, tmp_path):
+    monkeypatch.setenv("ALIGNUP_AGENT", str(tmp_path / "none.sock"))
+    monkeypatch.setattr(AgentSource.__init__, "__defaults__", (0.2,))
+    done = CliRunner().invoke(command, [*four_gpus[2:], "--", "true"])
+    assert "the agent chooses among all devices, whatever CUDA_VISIBLE_DEVICES" in done.stderr

@@ -253,3 +253,19 @@ def test_a_kubelets_rules_come_back():
         for line in split("2", "--cpus-per-part", "4", *AS_KUBELET).output.splitlines()
     ]
     assert parts == ["0-1,112-113", "2-3,114-115"]
+
+
+def test_parts_of_this_machine_have_the_gpus_that_this_process_sees(tmp_path, monkeypatch):
+    """And the share of CPUs that these have; of a machine that is named they are all."""
+    gpus = {"nvidia.com/gpu": [{"id": f"gpu{number}", "numa": None} for number in range(4)]}
+    (tmp_path / "devices.json").write_text(json.dumps(gpus))
+    options = ["1", "--devices", str(tmp_path / "devices.json"), "-d", "nvidia.com/gpu=1", "--json"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    done = CliRunner().invoke(command, options)
+    assert json.loads(done.stdout)["devices"] == {"nvidia.com/gpu": ["gpu3"]}
+    assert "1 of the 4 nvidia.com/gpu are to choose from" in done.stderr
+    done = CliRunner().invoke(command, [*options, "--all-devices"])
+    assert json.loads(done.stdout)["devices"] == {"nvidia.com/gpu": ["gpu0"]}
+    assert CPUSet.parse(json.loads(done.stdout)["cpus"]) == CPUSet(os.sched_getaffinity(0))
+    done = split("8", "--device", "nvidia.com/gpu=1", "--json")
+    assert len(done.stdout.splitlines()) == 8

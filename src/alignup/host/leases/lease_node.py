@@ -25,6 +25,7 @@ from alignup.host.leases.record import (
 )
 from alignup.host.leases.request import CLAIM, LeaseRequest
 from alignup.host.parts.usable import MemoryRule, take_near
+from alignup.host.parts.visible_devices import VISIBLE, Sight
 from alignup.host.processes.identity import ProcessIdentity
 from alignup.kubernetes.kubelet_config import KubeletConfig, ReservedMemory
 from alignup.kubernetes.pod import Container, NodeConstraints, Pod, PodClaim, QOSClass
@@ -601,6 +602,10 @@ def cut_machine(
             prefer_align_cpus_by_uncorecache=options.prefer_align_cpus_by_uncorecache,
         )
 
+    is_plain = options == split_options and not (has_claims or site.layout or site.pair)
+    if is_plain and any(resource in site.sights for resource in devices):
+        return _parts_of_seen(site, inventory, count, cpus, devices)
+
     if (options == split_options or site.layout) and not has_claims:
         return split_machine(
             site.placed if site.idle_siblings else site.machine,
@@ -633,6 +638,41 @@ def cut_machine(
 
     shares = [(int(lease.cpus), lease.devices) for lease in leases]
     return parts_with(site.machine, shares, site.memory_rule)
+
+
+def _parts_of_seen(
+    site: Site,
+    inventory: Mapping[str, Sequence[Device]],
+    count: int,
+    cpus: int,
+    devices: Mapping[str, int],
+) -> tuple[Part, ...]:
+    """Return parts near the devices that a process sees, as `alignup.bind` gives them to ranks.
+
+    Raises:
+        InputError: there are too few.
+    """
+    from alignup.host.parts.device_shares import (  # noqa: PLC0415  # startup counts
+        DeviceParts,
+        ShareRules,
+    )
+
+    counts = {resource: number for resource, number in devices.items() if number}
+    sights = {}
+    for resource in counts:
+        healthy = tuple(device for device in inventory[resource] if device.healthy)
+        sights[resource] = site.sights.get(resource, Sight(healthy, healthy))
+
+    rules = ShareRules(
+        cpus=cpus,
+        full_cores=site.cpu_options.full_pcpus_only,
+        preferred_sets=site.preferred_sets,
+        memory=site.memory_rule,
+        names_arguments=False,
+    )
+    machine = site.placed if site.idle_siblings else site.machine
+    job = DeviceParts(machine, count, counts, sights, rules, tuple(VISIBLE))
+    return tuple(job.part(rank) for rank in range(count))
 
 
 def _check_part_free(part: Part, leases: Iterable[LeaseRecord]) -> None:

@@ -16,13 +16,21 @@ from alignup.host.leases.agent_messages import Grant
 from alignup.host.leases.record import LeaseRecord, MachineIdentity
 from alignup.host.leases.request import CLAIM
 from alignup.host.parts.usable import MemoryRule, equal_cores, reachable, usable
-from alignup.host.parts.visible_devices import VISIBLE, visible_variables
+from alignup.host.parts.visible_devices import (
+    VISIBLE,
+    HostFiles,
+    Rank,
+    Sight,
+    sight,
+    visible_variables,
+)
 from alignup.host.processes.identity import host_identity
 from alignup.kubernetes.policy_options import CpuOptions
 from alignup.machine.cpuset import CPUSet
+from alignup.machine.device_inventory import LoadedMachine
 from alignup.machine.load import HERE, AskDriver, load_with_devices
 from alignup.machine.nvidia import GPU_RESOURCE
-from alignup.records import Record, field
+from alignup.records import Record, field, replace
 from alignup.text.counting import counted
 
 if TYPE_CHECKING:
@@ -30,7 +38,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from alignup.claims.read import Resources
-    from alignup.machine.device_inventory import Device, LoadedMachine
+    from alignup.machine.device_inventory import Device
     from alignup.machine.machine import Machine
 
 __all__ = ["HERE", "Site", "fingerprint", "load_site"]
@@ -58,6 +66,8 @@ class Site(Record):
         idle_siblings: work gets whole cores, and is bound to the first CPU of each.
         as_kubelet: memory is given by the rules of a kubelet's memory manager, and CPUs by its idea
             of a core.
+        sights: by resource, the devices of which this process sees some only; see `only_seen`.
+        environment: that variables of a grant are added to; empty: not known.
     """
 
     machine: Machine
@@ -73,6 +83,8 @@ class Site(Record):
     idle_siblings: bool = False
     memory_rule: MemoryRule = field(default_factory=MemoryRule)
     as_kubelet: bool = False
+    sights: Mapping[str, Sight] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def memory_nodes(self, lease: LeaseRecord) -> tuple[int, ...]:
         """Return the kernel's ids of the nodes to bind memory to, the nearest first.
@@ -151,7 +163,10 @@ class Site(Record):
 
         environment: dict[str, str] = {}
         if others:
-            environment = visible_variables(others, inventory, self.machine)
+            numbered = {resource: view.numbered for resource, view in self.sights.items()}
+            environment = visible_variables(
+                others, inventory, self.machine, numbered, self.environment
+            )
         if uuids:
             environment[_CUDA_VARIABLE] = ",".join(uuids)
         return environment
@@ -257,6 +272,67 @@ def load_site(
 
 def _is_uuid(device_id: str) -> bool:
     return device_id.startswith(_UUID_PREFIXES)
+
+
+def only_seen(
+    site: Site,
+    counts: Mapping[str, int],
+    environment: Mapping[str, str],
+    rank: Rank,
+    files: HostFiles | None = None,
+) -> tuple[Site, list[str]]:
+    """Return a machine of which only those devices are given out that this process sees.
+
+    The others stay, as unhealthy ones: leases of other processes may have them.
+
+    Args:
+        site: the machine at hand; another is returned as it is.
+        counts: by resource, how many devices are asked for.
+        environment: of this process.
+        rank: which of how many ranks it is.
+        files: the kernel's files about devices; None: those of this machine.
+
+    Returns:
+        It, and a sentence for each resource of which some are hidden.
+
+    Raises:
+        InputError: it sees none of a resource.
+    """
+    if not site.is_here:
+        return site, []
+
+    loaded = LoadedMachine(site.machine, site.inventory)
+    inventory = dict(site.inventory)
+    sights: dict[str, Sight] = {}
+    sentences: list[str] = []
+    for resource, devices in site.inventory.items():
+        # all that there are: here nobody has to tell which one is meant
+        count = counts.get(resource, 0)
+        asking = replace(rank, count=count, is_certain=False)
+        view = sight(loaded, resource, environment, asking, files or HostFiles())
+        # a card of which a tile is seen is seen
+        seen_ids = {name for device in view.seen for name in (device.id, device.id.split("/")[0])}
+        hidden = [device for device in devices if device.id not in seen_ids]
+        sentences += view.notes
+        if not hidden:
+            continue
+
+        reason = f"{view.reason}; --all-devices lifts that"
+        if not seen_ids and count:
+            raise InputError(f"this process sees no {resource}: {reason}")
+
+        sights[resource] = view
+        inventory[resource] = tuple(
+            device if device.id in seen_ids else replace(device, healthy=False)
+            for device in devices
+        )
+        sentences.append(
+            f"{len(devices) - len(hidden)} of the {len(devices)} {resource} are to choose from, "
+            f"since {reason}"
+        )
+
+    seen_site = replace(site, inventory=inventory, sights=sights, environment=environment)
+    return seen_site, sentences
 
 
 def _of_resources(loaded: LoadedMachine, names: Iterable[str]) -> dict[str, Sequence[Device]]:

@@ -41,6 +41,8 @@ class ShareRules(Record):
         full_cores: refuse to split a core.
         oversubscribe: let several ranks have one device.
         preferred_sets: by resource, ids that belong together.
+        memory: which nodes' memory is shared out.
+        names_arguments: errors name the arguments of `bind` that would help.
     """
 
     share: str = "machine"
@@ -48,6 +50,8 @@ class ShareRules(Record):
     full_cores: bool = False
     oversubscribe: bool = False
     preferred_sets: Mapping[str, Sequence[Sequence[str]]] = field(default_factory=dict)
+    memory: MemoryRule = field(default_factory=MemoryRule)
+    names_arguments: bool = True
 
 
 def check_share(share: str) -> None:
@@ -245,7 +249,7 @@ class DeviceParts:
         if not sight.reason:
             whole = f"{seen} of the machine"
         trouble = f"{self._ranks} parts of {count} {resource} are too many for the {whole}"
-        if seen and count == 1:
+        if seen and count == 1 and self._rules.names_arguments:
             trouble += "; with oversubscribe=True several ranks have the same"
         raise InputError(trouble)
 
@@ -297,7 +301,7 @@ class DeviceParts:
         given = {self._anchor: tuple(device.id for device in devices)}
         given |= self._others(rank)
         rest = union(self._shares.values()) & ~cpus
-        part = parts_with(self._machine, [(cpus, given), (rest, {})], MemoryRule())[0]
+        part = parts_with(self._machine, [(cpus, given), (rest, {})], self._rules.memory)[0]
         return replace(part, rank=rank, parts=self._ranks)
 
     def _cut(self, cpus: int, devices: Sequence[Device]) -> int:
@@ -309,11 +313,13 @@ class DeviceParts:
         ids = ", ".join(device.id for device in devices)
         count = self._rules.cpus
         if count > cpus.bit_count():
-            raise InputError(
+            trouble = (
                 f"{count} CPUs are too many for the share of {self._anchor} {ids}: CPUs "
-                f"{CPUSet.from_int(cpus)}; with share='seen' the devices that are seen share all "
-                "CPUs near them"
+                f"{CPUSet.from_int(cpus)}"
             )
+            if self._rules.names_arguments:
+                trouble += "; with share='seen' the devices that are seen share all CPUs near them"
+            raise InputError(trouble)
 
         if count:
             machine = within(self._machine, cpus, -1)

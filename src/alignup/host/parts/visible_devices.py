@@ -83,11 +83,16 @@ class Sight(Record):
 
 
 class Rank(Record):
-    """Which of how many ranks asks, and for how many devices; of no rank: 0 of none."""
+    """Which of how many ranks asks, and for how many devices; no rank: 0 of none.
+
+    Attributes:
+        is_certain: which devices it may use has to be certain.
+    """
 
     rank: int = 0
     ranks: int = 0
     count: int = 1
+    is_certain: bool = True
 
 
 class HostFiles:
@@ -111,6 +116,18 @@ class HostFiles:
         The kernel asks the device cgroup too. To open it would start the device.
         """
         return os.access(os.path.join(self._root, path), os.R_OK | os.W_OK)  # noqa: PTH118
+
+
+def ignored_variables(resources: Iterable[str], environment: Mapping[str, str]) -> list[str]:
+    """Return the variables that choose devices of some resources, with what they say."""
+    names = {
+        name: None
+        for resource in resources
+        for group in VARIABLES.get(resource, ())
+        for name in group
+        if name in environment
+    }
+    return [f"{name} ({environment[name]!r:.80})" for name in names]
 
 
 def unread_variables(environment: Mapping[str, str]) -> list[str]:
@@ -165,12 +182,12 @@ class _Seer:
 
         driver_devices = tuple(loaded.devices.get(resource, ()))
         self._by_driver = not all(is_pci(device.id) for device in driver_devices)
-        if files is not None and resource in _INTEL:
-            driver_devices = self._tiles(driver_devices, files)
         self._driver_devices = driver_devices
         self._devices = driver_devices
-        if files is not None and self._by_driver:
+        if files is not None:
             self._devices = _with_hidden(driver_devices, loaded.machine, resource)
+        if files is not None and resource in _INTEL:
+            self._devices = self._tiles(self._devices, files)
 
     def sight(self) -> Sight:
         """Return what the process sees."""
@@ -276,7 +293,8 @@ class _Seer:
             return opened, ""
 
         is_listed = any(self._set_variable(group) for group in VARIABLES.get(self._resource, ()))
-        if self._resource == _NVIDIA and not is_listed and len(devices) > self._rank.count:
+        is_certain = is_listed or len(devices) <= self._rank.count or not self._rank.is_certain
+        if self._resource == _NVIDIA and not is_certain:
             raise InputError(
                 f"this machine has {len(devices)} {self._resource}, and nothing tells which of "
                 "them this process may use: install the extra `nvidia` (nvidia-ml-py), which asks "

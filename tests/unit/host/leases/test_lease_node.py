@@ -14,6 +14,7 @@ from alignup.host.leases.lease_node import LeaseNode, NearMemory, cut, cut_machi
 from alignup.host.leases.record import MemoryShare, PartOf
 from alignup.host.leases.request import LeaseRequest, make_request
 from alignup.host.parts.usable import MemoryRule
+from alignup.host.parts.visible_devices import Sight
 from alignup.host.processes.identity import identify
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.device_inventory import Device
@@ -351,3 +352,23 @@ def test_parts_that_share_cores_are_told_of():
     assert list(notes(SITE, cut_machine(SITE, {}, 8, 0, {}))) == []
     (sentence,) = notes(SITE, cut_machine(SITE, {}, 16, 0, {}))
     assert sentence.startswith("CPUs 0-15 are of cores that several parts have")
+
+
+def test_parts_are_near_the_devices_that_are_seen():
+    """As ranks of `alignup.bind` are, whatever the others of the machine are used for."""
+    gpus = SITE.inventory[leasing.GPU]
+    seen = Sight(gpus, gpus[2:], "V ('2,3') lists no others")
+    inventory = {leasing.GPU: tuple(replace(gpu, healthy=gpu in gpus[2:]) for gpu in gpus)}
+    site = replace(SITE, inventory=inventory, sights={leasing.GPU: seen})
+    parts = cut(site, inventory, 2, 0, {leasing.GPU: 1})
+    assert [str(part.cpus) for part in parts] == ["4-5,12-13", "6-7,14-15"]
+    assert [part.devices[leasing.GPU] for part in parts] == [("gpu2",), ("gpu3",)]
+    with pytest.raises(
+        InputError, match=r"3 parts of 1 .* for the 2 that this process sees: V .*s$"
+    ):
+        cut(site, inventory, 3, 0, {leasing.GPU: 1})
+    with pytest.raises(InputError, match=r"5 CPUs are too many for the share of .*13$"):
+        cut(site, inventory, 1, 5, {leasing.GPU: 1})
+    # a layout deals out the whole machine
+    parts = cut(replace(site, layout="core"), inventory, 2, 0, {leasing.GPU: 1})
+    assert [str(part.cpus) for part in parts] == ["0-3,8-11", "4-7,12-15"]

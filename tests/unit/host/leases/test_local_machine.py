@@ -10,8 +10,9 @@ import pytest
 
 from alignup.errors import InputError
 from alignup.host.leases import local_machine as module
-from alignup.host.leases.local_machine import fingerprint, load_site
+from alignup.host.leases.local_machine import fingerprint, load_site, only_seen
 from alignup.host.leases.record import MemoryShare
+from alignup.host.parts.visible_devices import HostFiles, Rank
 from alignup.machine import nvidia
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.device_inventory import Device, LoadedMachine
@@ -195,3 +196,19 @@ def test_nodes_without_memory_are_not_bound_to():
 def test_a_command_sees_the_gpus_that_a_plugin_names_under_any_resource(devices, variables):
     """CUDA reads no number of a share behind a UUID, and no UUID twice."""
     assert leasing.site().visible(devices, {}) == variables
+
+
+def test_devices_that_a_process_does_not_see_are_given_to_nobody(tmp_path):
+    """They stay, as unhealthy ones; another machine is not the process's own."""
+    site = leasing.site(is_here=True)
+    listed = {"CUDA_VISIBLE_DEVICES": "3,1"}
+    files = HostFiles(str(tmp_path))
+    seen, sentences = only_seen(site, {leasing.GPU: 1}, listed, Rank(), files)
+    assert [device.healthy for device in seen.inventory[leasing.GPU]] == [False, True, False, True]
+    (sentence,) = sentences
+    assert sentence.startswith("2 of the 4 nvidia.com/gpu are to choose from, since CUDA_VISIBLE_")
+    assert sentence.endswith("_DEVICES ('3,1') lists no others; --all-devices lifts that")
+    assert only_seen(leasing.site(), {}, listed, Rank(), files) == (leasing.site(), [])
+    assert only_seen(site, {leasing.GPU: 1}, {}, Rank(), files)[1] == []
+    with pytest.raises(InputError, match=r"sees no nvidia\.com/gpu: CUDA_VISIBLE_DEVICES \(''\)"):
+        only_seen(site, {leasing.GPU: 1}, {"CUDA_VISIBLE_DEVICES": ""}, Rank(), files)
