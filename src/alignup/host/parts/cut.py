@@ -6,8 +6,8 @@ The rule, in this order:
    many devices of each resource. Cores that are left over when they do not divide evenly are in no
    part. Where the cores of a node are of several sizes, its parts get as many of each size as can
    be.
-2. Whole cores. No core is in two parts, unless there are more parts than cores, or whole cores have
-   too few CPUs.
+2. Whole cores. No core is in two parts whenever that is possible: not where there are more parts
+   than cores, or whole cores have too few CPUs.
 3. Aligned. As many parts as possible lie on one NUMA node, devices included; they are spread so
    that the nodes' shares of work are as even as the nodes allow. A part that fits no node takes the
    fewest nodes that hold it, and of these the closest together. Where L3 caches are to be kept
@@ -23,11 +23,13 @@ itself.
 
 from __future__ import annotations
 
-from itertools import islice
+import itertools
+import operator
 
 from alignup.errors import AllocationError, InputError
 from alignup.host.parts.part import Part
 from alignup.host.parts.usable import MemoryRule, distance, memory_shares
+from alignup.host.parts.whole_cores import WholeCores, summed
 from alignup.machine.bits import bit_numbers, bit_set, ids_of, overlapping, union
 from alignup.machine.cpuset import CPUSet
 from alignup.records import Record, field
@@ -35,7 +37,7 @@ from alignup.text.counting import counted
 
 TYPE_CHECKING = False  # `typing` is slow to import
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import Final
 
     from alignup.machine.device_inventory import Device
@@ -44,6 +46,10 @@ if TYPE_CHECKING:
 
 LAYOUTS: Final = ("numa", "socket", "l3", "core")
 _SAME_NODE: Final = 10
+# Up to so many nodes, all sets of them are tried.
+_FEW_NODES: Final = 8
+_FEW_PARTS: Final = 12
+_MOST_CHOICES: Final = 1000
 _EVERYBODY: Final = MemoryRule()
 
 
@@ -94,9 +100,13 @@ def split_machine(
     counts = {resource: count for resource, count in sorted((devices or {}).items()) if count}
     offered = {resource: (inventory or {}).get(resource, ()) for resource in counts}
     remaining = _Remaining(machine, counts, offered, preferred_sets or {}, same_l3=same_l3)
+    mixed = None
+    if cpus_per_part and remaining.has_mixed_cores():
+        mixed = _MixedCores(remaining, parts, cpus_per_part, full_cores=full_cores)
+
     share = remaining.share(parts, cpus_per_part)
     _check_devices(parts, counts, offered)
-    drafts = _drafts(remaining, parts, share, layout)
+    drafts = _cut(remaining, share, parts, layout, mixed)
     if full_cores:
         split_cpus = split_cores(machine, [draft.cpus for draft in drafts])
         if split_cpus:
@@ -210,7 +220,7 @@ def _lowest(cpus: int, count: int) -> int:
 
     Return all for a count of 0.
     """
-    return bit_set(islice(bit_numbers(cpus), count or None))
+    return bit_set(itertools.islice(bit_numbers(cpus), count or None))
 
 
 class _Remaining:
@@ -251,6 +261,10 @@ class _Remaining:
             self._devices[resource] = devices
             self._places[resource] = places
             self._order[resource] = {device_id: i for i, device_id in enumerate(places)}
+
+    def has_mixed_cores(self) -> bool:
+        """Return whether cores have several sizes."""
+        return len({core.bit_count() for cores in self.cores for core in cores}) > 1
 
     def local_parts(self) -> list[float]:
         """Return for how many parts the devices near to each node suffice."""
@@ -368,12 +382,7 @@ class _Remaining:
         if layout not in LAYOUTS:
             raise InputError.at("--layout", f"one of {', '.join(LAYOUTS)}", layout)
 
-        place_of = self._places_of_cpus(layout)
-        rooms: dict[int, list[int]] = {}
-        for cores in self.cores:
-            for core in cores:
-                rooms.setdefault(place_of[core & -core], []).append(core)
-
+        rooms = self.rooms(layout, self.cores)
         needed = share.cores
         if not share.cpus:
             while needed > 1 and sum(len(room) // needed for room in rooms.values()) < parts:
@@ -398,6 +407,16 @@ class _Remaining:
             drafts.append(_Draft(mask, _lowest(cpus, share.cpus)))
 
         return drafts
+
+    def rooms(self, layout: str, node_cores: Iterable[Iterable[int]]) -> dict[int, list[int]]:
+        """Return cores by the place of a layout that they are in."""
+        place_of = self._places_of_cpus(layout)
+        rooms: dict[int, list[int]] = {}
+        for cores in node_cores:
+            for core in cores:
+                rooms.setdefault(place_of[core & -core], []).append(core)
+
+        return rooms
 
     def _places_of_cpus(self, layout: str) -> dict[int, int]:
         """Return the place of a layout that each CPU is in, by the CPU's bit."""
@@ -567,6 +586,304 @@ class _Remaining:
             for resource, ids in devices.items()
             for device_id in ids
         )
+
+
+def _cut(
+    remaining: _Remaining, share: _Share, parts: int, layout: str, mixed: _MixedCores | None
+) -> list[_Draft]:
+    """Return all parts, without devices.
+
+    Where cores are of several sizes, and an equal share of them does not give parts of whole cores
+    and as many of these on one node as can be, the search for those does.
+
+    Raises:
+        InputError: there is no such layout, or its places are too small.
+    """
+    try:
+        drafts = _drafts(remaining, parts, share, layout)
+    except InputError:
+        drafts = mixed.laid_out(layout) if mixed else []
+        if drafts:
+            return drafts
+        raise
+
+    if mixed is None:
+        return drafts
+    if not layout:
+        return mixed.better_than(drafts) or drafts
+    if mixed.has_whole(drafts):
+        return drafts
+    return mixed.laid_out(layout) or drafts
+
+
+class _MixedCores:
+    """The cores of a machine where they are of several sizes, and parts of them that are whole.
+
+    Attributes:
+        cores: those of each node, by position.
+    """
+
+    def __init__(
+        self, remaining: _Remaining, parts: int, cpus_per_part: int, *, full_cores: bool
+    ) -> None:
+        self.cores = list(remaining.cores)
+        self._remaining = remaining
+        self._parts = parts
+        self._cpus = cpus_per_part
+        self._full_cores = full_cores
+        sizes = (core.bit_count() for cores in self.cores for core in cores)
+        self._whole = WholeCores(sizes, cpus_per_part, is_exact=full_cores)
+
+    def has_whole(self, drafts: Sequence[_Draft]) -> bool:
+        """Return whether no core is in two of some parts, or in part only where that counts."""
+        machine = self._remaining.machine
+        if self._full_cores:
+            return not split_cores(machine, [draft.cpus for draft in drafts])
+        return not shared_cores(machine, (draft.cpus for draft in drafts))
+
+    def better_than(self, drafts: Sequence[_Draft]) -> list[_Draft]:
+        """Return parts of whole cores, where some are not, or are on more nodes than need be.
+
+        Empty: there are none that are better.
+        """
+        machine = self._remaining.machine
+
+        def worth(parts: Sequence[_Draft]) -> tuple[bool, int, int]:
+            nodes = [overlapping(machine.node_cpus, part.cpus).bit_count() for part in parts]
+            return self.has_whole(parts), nodes.count(1), -sum(nodes)
+
+        # nothing is better than whole parts on a node each
+        worth_of_drafts = worth(drafts)
+        if worth_of_drafts == (True, self._parts, -self._parts):
+            return []
+
+        pools = self._pools(self.cores, self._parts, self._remaining.local_parts())
+        if pools is None:
+            return []
+
+        order, used, left = pools
+        numbers = list(map(order.count, range(len(used))))
+        parts = list(map(self._within_node, used, numbers))
+        across = self._across(left, self._parts - len(order))
+        if list(map(len, parts)) != numbers or len(order) + len(across) < self._parts:
+            return []
+
+        better = [self._draft(parts[position].pop(0)) for position in order] + across
+        return better if worth(better) > worth_of_drafts else []
+
+    def laid_out(self, layout: str) -> list[_Draft]:
+        """Return whole parts, each of the next place of a layout that has enough left.
+
+        Empty: the places are too small, or there is no such layout.
+        """
+        if layout not in LAYOUTS:
+            return []
+
+        rooms = list(self._remaining.rooms(layout, self.cores).values())
+        open_parts = [self._whole.most(self._whole.counts(room), self._parts) for room in rooms]
+        if sum(open_parts) < self._parts:
+            return []
+
+        queue = list(range(len(rooms)))
+        order: list[int] = []
+        while len(order) < self._parts:
+            index = next(i for i, room in enumerate(queue) if open_parts[room])
+            order.append(queue[index])
+            open_parts[queue[index]] -= 1
+            queue = queue[index + 1 :] + queue[: index + 1]
+
+        parts = [self._whole.cut(room, order.count(place)) for place, room in enumerate(rooms)]
+        return [self._draft(parts[place].pop(0)) for place in order]
+
+    def _draft(self, cores: Sequence[int]) -> _Draft:
+        cpus = _lowest(union(cores), self._cpus)
+        return _Draft(overlapping(self._remaining.machine.node_cpus, cpus), cpus)
+
+    def _pools(
+        self, places: Sequence[Sequence[int]], parts: int, limits: Sequence[float]
+    ) -> tuple[list[int], list[Sequence[int]], list[list[int]]] | None:
+        """Return how as many parts as can be are within places.
+
+        Args:
+            places: the cores of each.
+            parts: how many parts there are.
+            limits: for how many parts each place is good, if others are left.
+
+        Returns:
+            The places of the parts that are within one, in turn; the cores that these are of, and
+            those for the others, by place. None: there are too few cores for whole parts.
+        """
+        whole = self._whole
+        counts = [whole.counts(cores) for cores in places]
+        room = [whole.most(count, parts) for count in counts]
+        if sum(room) >= parts:
+            totals = list(map(whole.total, counts))
+            order = _spread(room, totals, parts, self._cpus, limits)
+            return order, list(places), [[] for _ in places]
+
+        remainders = whole.aligned(counts, parts)
+        if remainders is None:
+            return None
+
+        left = [list(cores) for cores in places]
+        used: list[Sequence[int]] = []
+        for cores, remainder in zip(left, remainders, strict=True):
+            used.append([core for taken in remainder.parts for core in whole.take(cores, taken)])
+
+        order = [place for place, remainder in enumerate(remainders) for _ in remainder.parts]
+        return order, used, left
+
+    def _within_node(self, cores: Sequence[int], parts: int) -> list[list[int]]:
+        """Return the cores of parts within a node, in one L3 cache each as far as these matter."""
+        caches = self._remaining.groups(cores)
+        pools = None
+        if len(caches) > 1:
+            pools = self._pools(caches, parts, [float("inf")] * len(caches))
+        if pools is None:
+            return self._whole.cut(cores, parts)
+
+        order, used, left = pools
+        within = [
+            part
+            for place, cache in enumerate(used)
+            for part in self._whole.cut(cache, order.count(place))
+        ]
+        return within + self._whole.cut(
+            [core for cache in left for core in cache], parts - len(order)
+        )
+
+    def _across(self, left: Sequence[Sequence[int]], parts: int) -> list[_Draft]:
+        """Take parts from what those within nodes leave, of few nodes each.
+
+        Each part in turn is of the fewest nodes that do; where parts and nodes are few, other
+        choices are tried, of fewer nodes in sum. There are fewer parts where a search was given up.
+        """
+        drafts: list[_Draft] = []
+        node_counts = []
+        rest = left
+        for open_parts in range(parts, 0, -1):
+            first = next(self._next_parts(rest, open_parts), None)
+            if first is None:
+                return drafts
+
+            number, draft, rest = first
+            drafts.append(draft)
+            node_counts.append(number)
+
+        if 1 < parts <= _FEW_PARTS and len(left) <= _FEW_NODES:
+            choices = itertools.count()
+            for most in range(parts * min(node_counts), sum(node_counts)):
+                fewer = self._of_few_nodes(left, parts, most, choices)
+                if fewer is not None:
+                    return fewer
+
+        return drafts
+
+    def _of_few_nodes(
+        self, left: Sequence[Sequence[int]], parts: int, most: int, choices: Iterator[int]
+    ) -> list[_Draft] | None:
+        """Return parts that are of so many nodes in sum at most; None: no choice of nodes does.
+
+        Args:
+            left: the cores that there are, by node.
+            parts: how many parts.
+            most: in sum, the most nodes of the parts.
+            choices: counts the choices that were tried.
+        """
+        if not parts:
+            return []
+
+        for number, draft, rest in self._next_parts(left, parts):
+            if number + parts - 1 > most or next(choices) > _MOST_CHOICES:
+                return None
+
+            others = self._of_few_nodes(rest, parts - 1, most - number, choices)
+            if others is not None:
+                return [draft, *others]
+
+        return None
+
+    def _next_parts(
+        self, left: Sequence[Sequence[int]], parts: int
+    ) -> Iterator[tuple[int, _Draft, list[list[int]]]]:
+        """Yield what a part may be so that there are as many, those of the fewest nodes first.
+
+        Args:
+            left: the cores that there are, by node; they are enough.
+            parts: how many parts these are to be, with this one.
+
+        Yields:
+            Of how many nodes the part is, the part, and the cores that are left then.
+        """
+        counts = [self._whole.counts(cores) for cores in left]
+        for mask in _masks(self._remaining.machine, list(map(len, left))):
+            near = summed(counts[position] for position in bit_numbers(mask))
+            taken = self._whole.first_of(near, summed(counts), parts)
+            if taken is not None:
+                pool = [core for position in bit_numbers(mask) for core in left[position]]
+                part = self._whole.take(pool, taken)
+                rest = [[core for core in cores if core not in part] for cores in left]
+                draft = self._draft(part)
+                yield draft.mask.bit_count(), draft, rest
+
+
+def _spread(
+    room: Sequence[int], totals: Sequence[int], parts: int, cpus: int, limits: Sequence[float]
+) -> list[int]:
+    """Return the places of parts, so that the places' shares of work are even.
+
+    Args:
+        room: how many parts each place has room for; in sum there is enough.
+        totals: how many CPUs each has.
+        parts: how many parts.
+        cpus: how many CPUs a part has.
+        limits: how many parts of each come first.
+    """
+    order: list[int] = []
+    numbers = [0] * len(room)
+    for most in (list(map(min, room, limits)), room):
+        while len(order) < parts:
+            fits = [place for place, number in enumerate(numbers) if number + 1 <= most[place]]
+            if not fits:
+                break
+
+            best = max(fits, key=lambda place: (1 - numbers[place] * cpus / totals[place], -place))
+            numbers[best] += 1
+            order.append(best)
+
+    return order
+
+
+def _masks(machine: Machine, room: Sequence[int]) -> list[int]:
+    """Return sets of nodes that have cores left: the fewest nodes first, of these the closest.
+
+    Where there are many nodes, these are pairs, and nodes with those that are closest to them.
+    """
+    positions = [position for position, cores in enumerate(room) if cores]
+    masks: set[int] = set()
+    most = len(positions) if len(positions) <= _FEW_NODES else min(2, len(positions))
+    for size in range(1, most + 1):
+        masks.update(map(bit_set, itertools.combinations(positions, size)))
+
+    for seed in positions:
+        nearest = sorted(
+            positions,
+            key=lambda position: (
+                position != seed,
+                distance(machine, seed, position),
+                -room[position],
+                position,
+            ),
+        )
+        masks.update(itertools.accumulate((1 << position for position in nearest), operator.or_))
+
+    return sorted(masks, key=lambda mask: (mask.bit_count(), _length(machine, mask), mask))
+
+
+def _length(machine: Machine, mask: int) -> int:
+    """Return how far the nodes of a set are from the one of them that is closest to all."""
+    nodes = list(bit_numbers(mask))
+    return min(sum(distance(machine, seed, node) for node in nodes) for seed in nodes)
 
 
 def _drafts(remaining: _Remaining, parts: int, share: _Share, layout: str) -> list[_Draft]:
