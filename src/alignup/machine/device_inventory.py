@@ -65,6 +65,17 @@ class Device(Record):
     pci: str = ""
 
 
+def partitions_of(device: Device, count: int) -> list[Device]:
+    """Return the partitions of a device, which are near its NUMA nodes.
+
+    Examples:
+        >>> [part.id for part in partitions_of(Device("0000:01:00.0", (0,)), 2)]
+        ['0000:01:00.0/0', '0000:01:00.0/1']
+    """
+    address = device.pci or device.id
+    return [replace(device, id=f"{device.id}/{number}", pci=address) for number in range(count)]
+
+
 # The devices of each resource, and of each resource sets of device ids that go well together, the
 # best first.
 Inventory = Mapping[str, Sequence[Device]]

@@ -164,6 +164,8 @@ class PciDevice(Record):
         numa_node: the id of its NUMA node; None: not known.
         buses: the first and last bus behind a bridge; None: it is none, or the kernel does not say.
         link: the GB/s of its link as it runs now, in one direction; None: not known.
+        partitions: how many devices its runtime makes of it, as ROCm does of an MI300 in the mode
+            CPX; None: its driver does not say.
     """
 
     address: str
@@ -173,6 +175,7 @@ class PciDevice(Record):
     numa_node: int | None
     buses: tuple[int, int] | None = None
     link: float | None = None
+    partitions: int | None = None
 
 
 def pci_place(address: str) -> tuple[int, str]:

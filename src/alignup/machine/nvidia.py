@@ -34,6 +34,8 @@ def has_gpus(machine: Machine) -> bool:
 def read_gpus(machine: Machine, *, nvml: Any = None) -> LoadedMachine:
     """Return the machine with its NVIDIA GPUs only: ids are UUIDs, in the driver's order.
 
+    Of a GPU with MIG they are its instances, which are near its node.
+
     Preferred sets are the pairs that NVLink joins, those with the most links first.
 
     A GPU's node is the one that the driver names; where it names none, the one that sysfs has for
@@ -59,13 +61,18 @@ def read_gpus(machine: Machine, *, nvml: Any = None) -> LoadedMachine:
                 pci_place(_text(library.nvmlDeviceGetPciInfo(handle).busId)) for handle in handles
             ]
             driver_nodes = [_driver_node(library, handle) for handle in handles]
-            pairs = _nvlink_pairs(library, handles, buses, uuids)
+            instances = [_instances(library, handle) for handle in handles]
+            pairs = [
+                pair
+                for pair in _nvlink_pairs(library, handles, buses, uuids)
+                if not any(instances[uuids.index(uuid)] for uuid in pair)
+            ]
         except library.NVMLError as error:
             raise InputError(f"NVIDIA's driver cannot describe its GPUs: {error}") from error
 
     pci_devices = {pci_place(device.address): device for device in machine.pci_devices}
     gpus = []
-    for uuid, numa_node, bus in zip(uuids, driver_nodes, buses, strict=True):
+    for uuid, parts, numa_node, bus in zip(uuids, instances, driver_nodes, buses, strict=True):
         candidates = [numa_node]
         address = ""
         if bus in pci_devices:
@@ -75,9 +82,9 @@ def read_gpus(machine: Machine, *, nvml: Any = None) -> LoadedMachine:
         numa_nodes = next(
             ((numa_id,) for numa_id in candidates if numa_id in machine.numa_node_ids), None
         )
-        gpus.append(Device(uuid, numa_nodes, pci=address))
+        gpus += [Device(part, numa_nodes, pci=address) for part in parts or [uuid]]
 
-    preferred_sets = {GPU_RESOURCE: pairs} if pairs else {}
+    preferred_sets = {GPU_RESOURCE: tuple(pairs)} if pairs else {}
     return LoadedMachine(machine, {GPU_RESOURCE: tuple(gpus)}, preferred_sets)
 
 
@@ -113,6 +120,23 @@ def _driver_node(library: Any, handle: Any) -> int | None:
     with suppress(library.NVMLError, AttributeError):  # old releases of the library do not ask
         return int(library.nvmlDeviceGetNumaNodeId(handle))
     return None
+
+
+def _instances(library: Any, handle: Any) -> list[str]:
+    """Return the UUIDs of the MIG instances of a GPU; none where it has none."""
+    uuids: list[str] = []
+    # neither GPUs without MIG nor old releases of the library know of it
+    with suppress(library.NVMLError, AttributeError):
+        current, _ = library.nvmlDeviceGetMigMode(handle)
+        if not current:
+            return []
+
+        for index in range(library.nvmlDeviceGetMaxMigDeviceCount(handle)):
+            with suppress(library.NVMLError):  # no instance of this number
+                instance = library.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
+                uuids.append(_text(library.nvmlDeviceGetUUID(instance)))
+
+    return uuids
 
 
 def _nvlink_pairs(

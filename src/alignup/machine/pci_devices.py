@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError
-from alignup.machine.device_inventory import Device  # as above
+from alignup.machine.device_inventory import Device, partitions_of  # as above
 from alignup.machine.nvidia import DISPLAY_CLASS, GPU_RESOURCE
 from alignup.records import Record
 
@@ -110,8 +110,9 @@ def devices_from_pci(
 ) -> dict[str, tuple[Device, ...]]:
     """Return the selected devices by resource, in the order of their addresses.
 
-    The PCI address is the id of a device. A device that several selectors of one resource select is
-    in it once. One that belongs to no node in particular has no topology.
+    The PCI address is the id of a device, with `/N` behind it for partition N of one. A device that
+    several selectors of one resource select is in it once. One that belongs to no node in
+    particular has no topology.
 
     Raises:
         InputError: a selector selects nothing, or a device would be of two resources.
@@ -134,10 +135,18 @@ def devices_from_pci(
             devices = inventory.setdefault(selector.resource, {})
             devices[device.address] = Device(device.address, numa_nodes)
 
-    return {
-        resource: tuple(devices[address] for address in sorted(devices))
-        for resource, devices in inventory.items()
-    }
+    partitions = {device.address: device.partitions or 1 for device in machine.pci_devices}
+    devices_of: dict[str, tuple[Device, ...]] = {}
+    for resource, devices in inventory.items():
+        parts: list[Device] = []
+        for address in sorted(devices):
+            whole = devices[address]
+            count = partitions[address]
+            parts += partitions_of(whole, count) if count > 1 else [whole]
+
+        devices_of[resource] = tuple(parts)
+
+    return devices_of
 
 
 def usual_selectors(machine: Machine, resource: str) -> list[PciSelector]:

@@ -48,6 +48,7 @@ class PciDeviceWire(msgspec.Struct):
     numa_node: _Number | None = msgspec.field(name="numaNode", default=None)
     buses: tuple[_Number, _Number] | None = None
     link: float | None = None
+    partitions: _Number | None = None
 
 
 class MachineWire(msgspec.Struct, rename="camel"):

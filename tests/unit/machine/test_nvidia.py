@@ -177,3 +177,33 @@ def test_the_library_is_imported_when_it_is_there(monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", Nvml())
 
     assert len(read_gpus(MACHINE).devices["nvidia.com/gpu"]) == 2
+
+
+class MigNvml(Nvml):
+    """A second GPU with MIG, of which the instances of numbers 0 and 2 are there."""
+
+    def nvmlDeviceGetMigMode(self, gpu):  # noqa: N802
+        return gpu, gpu
+
+    def nvmlDeviceGetMaxMigDeviceCount(self, _gpu):  # noqa: N802
+        return 7
+
+    def nvmlDeviceGetMigDeviceHandleByIndex(self, gpu, index):  # noqa: N802
+        if index not in {0, 2}:
+            raise NVMLError("no such instance")
+        return f"{gpu}.{index}"
+
+    def nvmlDeviceGetUUID(self, gpu):  # noqa: N802
+        if isinstance(gpu, str):
+            return f"MIG-{gpu}"
+        return super().nvmlDeviceGetUUID(gpu)
+
+
+def test_instances_of_mig_take_the_place_of_their_gpu_near_its_node():
+    loaded = read_gpus(MACHINE, nvml=MigNvml(links=((0, 1),)))
+    assert loaded.devices["nvidia.com/gpu"] == (
+        Device("GPU-0", (0,), pci="0000:10:00.0"),
+        Device("MIG-1.0", (1,), pci="0001:11:00.0"),
+        Device("MIG-1.2", (1,), pci="0001:11:00.0"),
+    )
+    assert loaded.preferred_sets == {}

@@ -7,7 +7,14 @@ import pytest
 from alignup.errors import InputError
 from alignup.machine.device_inventory import Device
 from alignup.machine.machine import Core, Machine, NumaNode, PciDevice
-from alignup.machine.pci_devices import DISTANCES, PciSelector, PciTree, devices_from_pci
+from alignup.machine.pci_devices import (
+    DISTANCES,
+    PciSelector,
+    PciTree,
+    devices_from_pci,
+    usual_selectors,
+)
+from alignup.records import replace
 
 MACHINE = Machine(
     (NumaNode(0, 1, (Core((0,), 0),)), NumaNode(1, 1, (Core((1,), 1),))),
@@ -181,4 +188,18 @@ def test_devices_of_resources_are_found_by_address_id_or_node() -> None:
         "NODE",
         "SYS",
         "SYS",
+    ]
+
+
+def test_partitions_are_devices_near_the_node_of_the_whole():
+    """As ROCm numbers those of an MI300A in CPX; a GPU in SPX is one device."""
+    gpus = tuple(
+        PciDevice(f"0000:0{number}:00.0", "1200", "1002", "74a0", number, partitions=partitions)
+        for number, partitions in enumerate((1, 3))
+    )
+    machine = replace(MACHINE, pci_devices=gpus)
+    devices = devices_from_pci(machine, usual_selectors(machine, "amd.com/gpu"))["amd.com/gpu"]
+    assert [(device.id, device.numa_nodes, device.pci) for device in devices] == [
+        ("0000:00:00.0", (0,), ""),
+        *((f"0000:01:00.0/{number}", (1,), "0000:01:00.0") for number in range(3)),
     ]

@@ -14,9 +14,10 @@ import os
 import re
 
 from alignup.errors import InputError
+from alignup.machine.device_inventory import partitions_of
 from alignup.machine.machine import pci_place
 from alignup.machine.sysfs.tree import PCI_FOLDER, DirectoryTree
-from alignup.records import Record, replace
+from alignup.records import Record
 
 TYPE_CHECKING = False  # `typing` is slow to import
 if TYPE_CHECKING:
@@ -225,6 +226,11 @@ class _Seer:
             return self._by_module(text, devices)
         if variable == "ZE_AFFINITY_MASK":
             return _by_mask(text, devices, self._environment.get(_HIERARCHY, ""))
+
+        if self._resource == _NVIDIA and not text.startswith(_UUID_PREFIXES):
+            # a number is a GPU's, or the first instance's of a GPU with MIG
+            devices = list({device.pci or device.id: device for device in devices[::-1]}.values())
+            devices.reverse()
 
         uuids = {device.id: self._uuid(device) for device in devices}
         readers: Mapping[str, _Reader] = {
@@ -441,12 +447,6 @@ class _Seer:
                 tiles += partitions_of(device, count)
 
         return tuple(tiles)
-
-
-def partitions_of(device: Device, count: int) -> list[Device]:
-    """Return the partitions of a device, near its NUMA nodes."""
-    address = device.pci or device.id
-    return [replace(device, id=f"{device.id}/{number}", pci=address) for number in range(count)]
 
 
 def is_pci(text: str) -> bool:

@@ -55,6 +55,11 @@ _INDEX: Final = re.compile(r"index\d{1,3}")
 _L2: Final = 2
 _L3: Final = 3
 _BRIDGE: Final = 0x06
+# The partitions of AMD's GPUs by `current_compute_partition`. In CPX each compute die is one; the
+# numbers of PCI are those of the MI300A and the MI308X, other Instincts have eight dies.
+_PARTITIONS: Final = {"SPX": 1, "DPX": 2, "TPX": 3, "QPX": 4}
+_COMPUTE_DIES: Final = {0x74A0: 6, 0x74A2: 4, 0x74A8: 4, 0x74B6: 4}
+_MOST_COMPUTE_DIES: Final = 8
 _SPEED: Final = re.compile(r"\s*(\d{1,3}(?:\.\d)?) GT/s")
 _GEN_3: Final = 8
 _GEN_6: Final = 64
@@ -536,6 +541,7 @@ def _pci_device(
         numa_node=_numa_node(tree, folder, ids, node_cpus),
         buses=buses,
         link=_link(tree, folder),
+        partitions=_partitions(tree, folder, device or 0),
     )
 
 
@@ -547,6 +553,14 @@ def _buses(tree: KernelTree, folder: str) -> tuple[int, int] | None:
     first = first_number(tree.read(f"{folder}/secondary_bus_number"))
     last = first_number(tree.read(f"{folder}/subordinate_bus_number"))
     return (first, last) if first and last and first <= last else None
+
+
+def _partitions(tree: KernelTree, folder: str, device: int) -> int | None:
+    """Return into how many partitions AMD's driver has cut a GPU; None: it does not say."""
+    mode = (tree.read(f"{folder}/current_compute_partition") or "").strip()
+    if mode == "CPX":
+        return _COMPUTE_DIES.get(device, _MOST_COMPUTE_DIES)
+    return _PARTITIONS.get(mode)
 
 
 def _link(tree: KernelTree, folder: str) -> float | None:

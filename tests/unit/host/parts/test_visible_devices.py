@@ -402,3 +402,32 @@ def test_children_are_told_the_numbers_of_what_the_driver_lists():
     environment = {"HIP_VISIBLE_DEVICES": "5,6"}
     told = visible_variables(ids, loaded.devices, loaded.machine, environment=environment)
     assert told == {"ROCR_VISIBLE_DEVICES": "5,6", "HIP_VISIBLE_DEVICES": "0,1"}
+
+
+def test_instances_of_mig_are_devices_by_their_uuid():
+    """A number is a GPU's, which has its first instance."""
+    instances = [Device(f"MIG-a{number}", (0,), pci=address(1)) for number in range(2)]
+    gpus = (Device("GPU-0", (0,), pci=address(0)), *instances)
+    loaded = LoadedMachine(leasing.machine(), {GPU: gpus})
+    assert seen(loaded, GPU, {"CUDA_VISIBLE_DEVICES": "MIG-a1"})[0] == [2]
+    assert seen(loaded, GPU, {"CUDA_VISIBLE_DEVICES": "MIG-a1,MIG-a0,GPU-0"})[0] == [2, 1]
+    assert seen(loaded, GPU, {"CUDA_VISIBLE_DEVICES": "1"})[0] == [1]
+    assert seen(loaded, GPU, {})[0] == [0, 1, 2]
+
+
+def test_partitions_are_numbered_one_after_the_other(root):
+    """Of four MI300A in CPX, those of the second are 6 to 11."""
+    machine = replace(
+        leasing.machine(),
+        pci_devices=tuple(
+            PciDevice(address(number), "1200", "1002", "74a0", number % 2, partitions=6)
+            for number in range(4)
+        ),
+    )
+    devices = devices_from_pci(machine, usual_selectors(machine, AMD))
+    loaded = LoadedMachine(machine, devices)
+    _, view = seen(loaded, AMD, {"ROCR_VISIBLE_DEVICES": "0,7"}, root=root)
+    assert [device.id for device in view.seen] == [f"{address(0)}/0", f"{address(1)}/1"]
+    assert visible_variables({AMD: [view.seen[1].id]}, devices, machine) == {
+        "ROCR_VISIBLE_DEVICES": "7"
+    }

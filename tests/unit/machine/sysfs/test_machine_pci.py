@@ -95,3 +95,23 @@ def test_a_link_is_as_fast_as_its_lanes_less_the_encoding(speed, lanes, link) ->
     assert (
         devices_of(pci(ADDRESS, current_link_speed=speed, current_link_width=lanes))[0].link == link
     )
+
+
+@pytest.mark.parametrize(
+    ("device", "mode", "partitions"),
+    [
+        ("0x74a0", "SPX\n", 1),
+        ("0x74a0", "TPX", 3),
+        ("0x74a0", "CPX", 6),
+        ("0x74a1", "DPX", 2),
+        ("0x74a1", "QPX", 4),
+        ("0x74a1", "CPX", 8),
+        ("0x74a2", "CPX", 4),
+        ("0x74a1", "UNKNOWN", None),
+        ("0x74a1", "", None),
+    ],
+)
+def test_amd_s_driver_says_how_a_gpu_is_cut(device, mode, partitions) -> None:
+    """The MI300A has six compute dies, the MI308X four, others eight."""
+    files = pci(ADDRESS, "0x120000", "0x1002", device, current_compute_partition=mode)
+    assert devices_of(files)[0].partitions == partitions
