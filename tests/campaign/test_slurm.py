@@ -10,6 +10,7 @@ import os
 import secrets
 import shutil
 import socket
+import stat
 import subprocess
 import sys
 import time
@@ -37,6 +38,32 @@ with warnings.catch_warnings(record=True) as warned:
         answer = {"error": str(error)}
 messages = [str(warning.message) for warning in warned]
 print(json.dumps({"rank": int(os.environ["SLURM_PROCID"]), "warnings": messages, **answer}))
+"""
+
+GPUS = 4
+GPU_RANK = """
+import json, os, sys
+from alignup.host.parts.visible_devices import HostFiles, Rank, sight
+from alignup.machine.device_inventory import LoadedMachine
+from alignup.machine.load import load_machine
+from alignup.machine.machine import PciDevice
+from alignup.machine.pci_devices import devices_from_pci, usual_selectors
+from alignup.records import replace
+
+gpus = [PciDevice(f"0000:0{place}:00.0", "0302", "10de", "2330", 0) for place in range(4)]
+machine = replace(load_machine("xeon-2s").machine, pci_devices=tuple(gpus))
+devices = devices_from_pci(machine, usual_selectors(machine, "nvidia.com/gpu"))
+local, ranks, count, root = int(os.environ["SLURM_LOCALID"]), *map(int, sys.argv[1:3]), sys.argv[3]
+view = sight(
+    LoadedMachine(machine, devices),
+    "nvidia.com/gpu",
+    os.environ,
+    Rank(local, ranks, count),
+    HostFiles(root),
+)
+seen = [view.devices.index(device) for device in view.seen]
+listed = os.environ["CUDA_VISIBLE_DEVICES"]
+print(json.dumps({"rank": local, "seen": seen, "notes": view.notes, "listed": listed}))
 """
 
 
@@ -74,6 +101,17 @@ def has_cpusets() -> bool:
     return Path("/sys/fs/cgroup/cpuset/cpuset.cpus").exists()
 
 
+def make_gpus(folder: Path) -> bool:
+    """Make device files as NVIDIA's driver has; return whether this process may."""
+    (folder / "dev").mkdir()
+    try:
+        for number in range(GPUS):
+            os.mknod(folder / f"dev/nvidia{number}", 0o666 | stat.S_IFCHR, os.makedev(195, number))
+    except OSError:
+        return False
+    return True
+
+
 class Slurm:
     """A controller and a node on loopback, and munge between them.
 
@@ -97,6 +135,13 @@ class Slurm:
         (folder / "munge.key").write_bytes(secrets.token_bytes(1024))
         (folder / "munge.key").chmod(0o400)
         controller_port, node_port = free_ports(2)
+        self.has_gpus = make_gpus(folder)
+        gres = ""
+        if self.has_gpus:
+            gres = f"Gres=gpu:{GPUS} "
+            files = f"{folder}/dev/nvidia[0-{GPUS - 1}]"
+            (folder / "gres.conf").write_text(f"NodeName={host} Name=gpu File={files}\n")
+
         tracking = "proctrack/linuxproc"
         if "cgroup" in task_plugins:
             tracking = "proctrack/cgroup"
@@ -117,15 +162,23 @@ class Slurm:
             "TaskPlugin": task_plugins,
             "SelectType": "select/cons_tres",
             "SelectTypeParameters": "CR_CPU",
+            "GresTypes": "gpu",
             "ReturnToService": 2,
-            "NodeName": f"{host} NodeAddr=127.0.0.1 CPUs={len(CPUS)} State=UNKNOWN",
+            "NodeName": f"{host} NodeAddr=127.0.0.1 CPUs={len(CPUS)} {gres}State=UNKNOWN",
             "PartitionName": "all Nodes=ALL Default=YES State=UP",
         }
         text = "".join(f"{name}={value}\n" for name, value in settings.items())
         (folder / "slurm.conf").write_text(text)
-        (folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\nConstrainCores=yes\n")
-        files = [f"--{kind}-file={folder}/munge.{kind}" for kind in ("key", "pid", "log", "seed")]
-        self._start("munged", "--foreground", "--force", f"--socket={folder}/munge.socket", *files)
+        confined = "CgroupPlugin=cgroup/v1\nConstrainCores=yes\n"
+        if Path("/sys/fs/cgroup/devices").is_dir():
+            confined += "ConstrainDevices=yes\n"
+        (folder / "cgroup.conf").write_text(confined)
+        munge_files = [
+            f"--{kind}-file={folder}/munge.{kind}" for kind in ("key", "pid", "log", "seed")
+        ]
+        self._start(
+            "munged", "--foreground", "--force", f"--socket={folder}/munge.socket", *munge_files
+        )
         self._start("slurmctld", "-D", "-c", "-f", folder / "slurm.conf")
         self._start("slurmd", "-D", "-c", "-f", folder / "slurm.conf")
 
@@ -168,9 +221,11 @@ class Slurm:
             time.sleep(0.5)
         return (self.folder / "slurmd.out").read_text()[-500:]
 
-    def ranks(self, *options: str) -> list[dict[str, Any]]:
+    def ranks(
+        self, *options: str, program: str = RANK, arguments: tuple[str, ...] = ()
+    ) -> list[dict[str, Any]]:
         """Return what each rank of a step says, in their order."""
-        output = self._asked("srun", *options, sys.executable, "-c", RANK)
+        output = self._asked("srun", *options, sys.executable, "-c", program, *arguments)
         return sorted(map(json.loads, output.splitlines()), key=lambda answer: int(answer["rank"]))
 
 
@@ -222,3 +277,25 @@ def test_a_rank_that_has_all_of_its_step_is_told_nothing(slurm) -> None:
     (rank,) = slurm.ranks("-n1", "--cpu-bind=none")
     assert rank["warnings"] == []
     assert len(rank["cpus"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "count", "expected"),
+    [
+        (("-n2", "--gpus-per-task=1"), 1, [[0], [1]]),
+        (("-n2", "--gpus-per-task=2"), 2, [[0, 1], [2, 3]]),
+        (("-n2", "--gpus-per-task=1", "--gpu-bind=map_gpu:1,0"), 1, [[1], [0]]),
+        (("-n2", "--gpus=2"), 1, [[0, 1], [0, 1]]),
+    ],
+)
+def test_each_task_sees_its_own_gpus(slurm, options, count, expected) -> None:
+    """Made-up device files in gres.conf, hidden by the device cgroup where there is one.
+
+    There each task counts its own from 0, in SLURM_STEP_GPUS too.
+    """
+    if not slurm.has_gpus:
+        pytest.skip("device files cannot be made here")
+    arguments = ("2", str(count), str(slurm.folder))
+    ranks = slurm.ranks(*options, "--cpu-bind=none", program=GPU_RANK, arguments=arguments)
+    assert [rank["seen"] for rank in ranks] == expected
+    assert [rank["notes"] for rank in ranks] == [[], []]

@@ -290,13 +290,14 @@ class _Seer:
             devices.sort(key=lambda device: self._module(device) or 0)
 
         opened = [device for device in devices if self._opens(device)]
-        granted, variable = self._granted()
         if 0 < len(opened) < len(devices):
             return opened, "it may open the device files of no others"
-        if granted:
-            return self._of_grant(granted, variable)
-        if opened:
+
+        grants = self._grants()
+        if opened and (self._own_numbers() or not grants):
             return opened, ""
+        if grants:
+            return self._of_grants(grants)
 
         is_listed = any(self._set_variable(group) for group in VARIABLES.get(self._resource, ()))
         is_certain = is_listed or len(devices) <= self._rank.count or not self._rank.is_certain
@@ -315,69 +316,63 @@ class _Seer:
         """Note that Slurm may have numbered the devices of a cgroup, and nothing tells."""
         is_slurm = any(name.startswith("SLURM_") for name in self._environment)
         own_numbers = self._own_numbers()
-        if is_slurm and self._rank.ranks > 1 and own_numbers == list(range(self._rank.count)):
+        if is_slurm and _is_first(own_numbers) and len(own_numbers) < len(self._devices):
             self._notes.append(
                 f"{self._resource} {own_numbers} may be numbers within a device cgroup of Slurm, "
                 "and nothing tells of which GPUs: the extra `nvidia` asks the driver"
             )
 
     def _own_numbers(self) -> list[int]:
-        """Return the numbers that the first variable of the resource lists."""
+        """Return the numbers that the first variable lists; none where it has other names."""
         variable = VARIABLES[self._resource][0][0]
-        names = self._environment.get(variable, "").split(",")
-        return [int(name) for name in names if name.isascii() and name.isdigit()][:_DIGITS]
+        text = self._environment.get(variable, "")
+        numbers = [_whole_number(name.strip()) for name in text.split(",")]
+        return [] if None in numbers else [number for number in numbers if number is not None]
 
-    def _granted(self) -> tuple[list[Device], str]:
-        """Return the devices that Slurm gave to all tasks of the machine, and its variable.
-
-        It names them by the number of their file, whatever a cgroup hides.
-        """
-        variable = next((name for name in _GRANTS if self._environment.get(name)), "")
-        if not variable or self._resource not in VISIBLE:
-            return [], ""
+    def _grants(self) -> dict[str, list[Device]]:
+        """Return by variable of Slurm the devices that it names by the numbers of their files."""
+        if self._resource not in VISIBLE:
+            return {}
 
         by_minor = {self._minor(device): device for device in self._devices}
-        granted = []
-        for name in self._environment[variable].split(","):
-            if not (name.isascii() and name.isdigit() and len(name) <= _DIGITS):
-                return [], ""
-            if int(name) not in by_minor:
-                return [], ""
-            granted.append(by_minor[int(name)])
+        grants = {}
+        for variable in _GRANTS:
+            names = self._environment.get(variable, "").split(",")
+            numbers = [_whole_number(name) for name in names]
+            if all(number in by_minor for number in numbers):
+                grants[variable] = [by_minor[number or 0] for number in numbers]
 
-        return granted, variable
+        return grants
 
-    def _of_grant(self, granted: list[Device], variable: str) -> tuple[list[Device], str]:
-        """Return the devices that a task of Slurm numbers, of those that all its tasks have.
+    def _of_grants(self, grants: Mapping[str, list[Device]]) -> tuple[list[Device], str]:
+        """Return the devices that a task of Slurm numbers, of those that its tasks have.
 
         Where a cgroup hides devices, the task counts its own from 0: with --gpus-per-task each has
-        the next ones.
+        the next ones. Slurm may count those of a grant from 0 too, which then tells nothing.
         """
-        reason = f"{variable} ({self._environment[variable]!r:.80})"
         own_numbers = self._own_numbers()
-        count = self._rank.count
-        in_order = sorted(granted, key=self._devices.index)
         if not own_numbers:
-            return granted, reason
-
-        # numbers of the machine, unless they begin at 0 and others were granted
-        minors = [self._minor(device) for device in granted]
-        is_first = sorted(own_numbers) == list(range(len(own_numbers)))
-        if not is_first or set(own_numbers) == set(minors) or len(own_numbers) > len(minors):
+            variable, granted = next(iter(grants.items()))
+            return granted, f"{variable} ({self._environment[variable]!r:.80}) names no others"
+        if not _is_first(own_numbers):
             return list(self._devices), ""
-        if len(own_numbers) == len(granted):
-            return in_order, reason
 
-        is_in_turn = len(own_numbers) == count and len(granted) == count * self._rank.ranks
-        bind = self._environment.get("SLURM_GPU_BIND", "")
-        if is_in_turn and not any(word in bind for word in ("map", "mask", "closest")):
-            start = self._rank.rank * count
-            return granted[start : start + count], reason
+        count = self._rank.count
+        for variable, granted in grants.items():
+            if {self._minor(device) for device in granted} == set(own_numbers):
+                continue
 
-        self._notes.append(
-            f"nothing tells which of the {self._resource} of {reason} are numbers {own_numbers} of "
-            "this task: the extra `nvidia` asks the driver"
-        )
+            reason = f"{variable} ({self._environment[variable]!r:.80}) names no others"
+            if len(own_numbers) == len(granted):
+                return sorted(granted, key=self._devices.index), reason
+
+            is_in_turn = len(own_numbers) == count and len(granted) == count * self._rank.ranks
+            bind = self._environment.get("SLURM_GPU_BIND", "")
+            if is_in_turn and not any(word in bind for word in ("map", "mask", "closest")):
+                start = self._rank.rank * count
+                return granted[start : start + count], reason
+
+        self._note_of_cgroup()
         return list(self._devices), ""
 
     def _minor(self, device: Device) -> int:
@@ -499,6 +494,11 @@ def _whole_number(text: str) -> int | None:
     if text.isascii() and text.isdigit() and len(text.lstrip("0")) <= _DIGITS:
         return int(text.lstrip("0") or "0")
     return None
+
+
+def _is_first(numbers: Sequence[int]) -> bool:
+    """Return whether numbers are those that a cgroup with so many devices has: from 0 on."""
+    return bool(numbers) and sorted(numbers) == list(range(len(numbers)))
 
 
 def _cuda_numbers(text: str, uuids: Sequence[str]) -> list[int]:

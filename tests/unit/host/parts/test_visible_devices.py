@@ -194,29 +194,50 @@ STEP = {"SLURM_STEP_GPUS": "0,1,2,3,4,5,6,7"}
         # not constrained: numbers are the machine's
         ({"CUDA_VISIBLE_DEVICES": "5", **STEP}, (5, 8, 1), [5]),
         ({"CUDA_VISIBLE_DEVICES": "3,7", "SLURM_STEP_GPUS": "3,7"}, (1, 2, 1), [3, 7]),
-        ({"CUDA_VISIBLE_DEVICES": "0", "SLURM_GPU_BIND": "map_gpu:1,0", **STEP}, (1, 8, 1), [0]),
+        # the job's numbers are the machine's where the step's are a cgroup's
+        (
+            {"CUDA_VISIBLE_DEVICES": "0", "SLURM_STEP_GPUS": "0", "SLURM_JOB_GPUS": "4,5,6,7"},
+            (2, 4, 1),
+            [6],
+        ),
         # Slurm alone
         ({"SLURM_STEP_GPUS": "6,2"}, (0, 2, 1), [6, 2]),
         # no numbers of devices
         ({"CUDA_VISIBLE_DEVICES": "4", "SLURM_STEP_GPUS": "a"}, (0, 1, 1), [4]),
         ({"CUDA_VISIBLE_DEVICES": "4", "SLURM_STEP_GPUS": "9"}, (0, 1, 1), [4]),
+        ({"CUDA_VISIBLE_DEVICES": "4", "SLURM_STEP_GPUS": "9" * 5000}, (0, 1, 1), [4]),
     ],
 )
 def test_slurm_tells_which_gpus_a_task_has(environment, rank, expected, root):
     assert seen(on_bus(GPU), GPU, environment, rank, root)[0] == expected
 
 
-def test_what_slurm_leaves_open_is_said(root):
-    """More tasks than GPUs, or a cgroup of which no variable tells."""
-    shared = {"CUDA_VISIBLE_DEVICES": "0", "SLURM_STEP_GPUS": "4,5"}
-    places, view = seen(on_bus(GPU), GPU, shared, (1, 4, 1), root)
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"CUDA_VISIBLE_DEVICES": "0", "SLURM_STEP_GPUS": "4,5"},  # more tasks than GPUs
+        {"CUDA_VISIBLE_DEVICES": "0", "SLURM_STEP_GPUS": "0"},  # within a cgroup, perhaps
+        {"CUDA_VISIBLE_DEVICES": "0", "SLURM_LOCALID": "1"},
+        {"CUDA_VISIBLE_DEVICES": "0", "SLURM_GPU_BIND": "map_gpu:1,0", **STEP},
+    ],
+)
+def test_what_slurm_leaves_open_is_said(environment, root):
+    places, view = seen(on_bus(GPU), GPU, environment, (1, 8, 1), root)
     assert places == [0]
-    assert "nothing tells which of the nvidia.com/gpu of SLURM_STEP_GPUS" in view.notes[0]
-
-    alone = {"CUDA_VISIBLE_DEVICES": "0", "SLURM_LOCALID": "1"}
-    _, view = seen(on_bus(GPU), GPU, alone, (1, 8, 1), root)
     assert "numbers within a device cgroup of Slurm" in view.notes[0]
+
+
+def test_without_slurm_a_first_gpu_is_the_machine_s(root):
     assert seen(on_bus(GPU), GPU, {"CUDA_VISIBLE_DEVICES": "0"}, (0, 8, 1), root)[1].notes == ()
+    all_of_them = {"CUDA_VISIBLE_DEVICES": "0,1,2,3,4,5,6,7", **STEP}
+    assert seen(on_bus(GPU), GPU, all_of_them, (0, 8, 1), root)[1].notes == ()
+
+
+def test_slurm_as_it_was_seen_with_a_device_cgroup(root):
+    """Slurm 22.05 counts SLURM_STEP_GPUS from 0 in each task too: only the files tell."""
+    write(root, "dev/nvidia3")
+    environment = {"CUDA_VISIBLE_DEVICES": "0", "SLURM_STEP_GPUS": "0"}
+    assert seen(on_bus(GPU), GPU, environment, (3, 4, 1), root)[0] == [3]
 
 
 def information(root, number, minor):
