@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from alignup.machine.device_inventory import Device
     from alignup.machine.machine import Machine
 
-__all__ = ["HERE", "Site", "fingerprint", "load_site"]
+__all__ = ["HERE", "Site", "fingerprint", "load_site", "only_seen"]
 
 
 _UNALIGNED: Final = "none"

@@ -51,6 +51,8 @@ VARIABLES: Final = {
 # Those of runtimes of which no device is known here.
 UNREAD: Final = ("ASCEND_RT_VISIBLE_DEVICES", "NEURON_RT_VISIBLE_CORES", "TPU_VISIBLE_CHIPS")
 _GRANTS: Final = ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS")
+# What NVIDIA's container toolkit gave a container, which counts its GPUs from 0.
+_CONTAINER: Final = "NVIDIA_VISIBLE_DEVICES"
 _HIERARCHY: Final = "ZE_FLAT_DEVICE_HIERARCHY"
 # A longer number is none of a device, and Python reads no number of more than 4,300 digits.
 _DIGITS: Final = 9
@@ -299,6 +301,13 @@ class _Seer:
         if grants:
             return self._of_grants(grants)
 
+        contained = self._of_container()
+        if contained:
+            return (
+                contained,
+                f"{_CONTAINER} ({self._environment[_CONTAINER]!r:.80}) names no others",
+            )
+
         is_listed = any(self._set_variable(group) for group in VARIABLES.get(self._resource, ()))
         is_certain = is_listed or len(devices) <= self._rank.count or not self._rank.is_certain
         if self._resource == _NVIDIA and not is_certain:
@@ -328,6 +337,24 @@ class _Seer:
         text = self._environment.get(variable, "")
         numbers = [_whole_number(name.strip()) for name in text.split(",")]
         return [] if None in numbers else [number for number in numbers if number is not None]
+
+    def _of_container(self) -> list[Device]:
+        """Return the GPUs that a container was given; none where that is not told one by one."""
+        names = self._environment.get(_CONTAINER, "").split(",")
+        if self._resource != _NVIDIA:
+            return []
+
+        uuids = [self._uuid(device) for device in self._devices]
+        numbers = [_whole_number(name) for name in names]
+        if None in numbers:
+            numbers = [_number_of_uuid(name, uuids) for name in names]
+        if not all(number is not None and number < len(uuids) for number in numbers):
+            return []
+
+        own_numbers = self._own_numbers()
+        if any(number >= len(numbers) for number in own_numbers):
+            return []  # the machine's numbers, outside of a container
+        return [device for place, device in enumerate(self._devices) if place in numbers]
 
     def _grants(self) -> dict[str, list[Device]]:
         """Return by variable of Slurm the devices that it names by the numbers of their files."""
@@ -532,9 +559,10 @@ def _number_of_uuid(name: str, uuids: Sequence[str]) -> int | None:
     What follows the hexadecimal digits is ignored, as `::0` of a shared GPU. A GPU may be named as
     its own MIG device.
     """
-    exact = [number for number, uuid in enumerate(uuids) if uuid.startswith(name)]
-    if name in _UUID_PREFIXES:
+    if name in _UUID_PREFIXES or not name.startswith(_UUID_PREFIXES):
         return None
+
+    exact = [number for number, uuid in enumerate(uuids) if uuid.startswith(name)]
     if len(exact) == 1:
         return exact[0]
 

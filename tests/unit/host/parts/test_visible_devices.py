@@ -240,6 +240,26 @@ def test_slurm_as_it_was_seen_with_a_device_cgroup(root):
     assert seen(on_bus(GPU), GPU, environment, (3, 4, 1), root)[0] == [3]
 
 
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({"NVIDIA_VISIBLE_DEVICES": "5"}, [5]),
+        ({"NVIDIA_VISIBLE_DEVICES": "6,5", "CUDA_VISIBLE_DEVICES": "1"}, [6]),
+        ({"NVIDIA_VISIBLE_DEVICES": "GPU-00000003"}, [3]),
+        ({"NVIDIA_VISIBLE_DEVICES": "6,5", "CUDA_VISIBLE_DEVICES": "4"}, [4]),
+        ({"NVIDIA_VISIBLE_DEVICES": "all", "CUDA_VISIBLE_DEVICES": "4"}, [4]),
+        ({"NVIDIA_VISIBLE_DEVICES": "9,0", "CUDA_VISIBLE_DEVICES": "4"}, [4]),
+    ],
+)
+def test_a_container_is_told_which_gpus_it_was_given(environment, expected, root):
+    """Where its device files do not tell."""
+    for number in range(8):
+        information(root, number, number)
+    assert seen(on_bus(GPU), GPU, environment, root=root)[0] == expected
+    with pytest.raises(InputError, match="nothing tells"):
+        seen(on_bus(GPU), GPU, {"NVIDIA_VISIBLE_DEVICES": "void"}, root=root)
+
+
 def information(root, number, minor):
     text = f"Model: \t NVIDIA H100\nGPU UUID: \t GPU-0000000{number}\nDevice Minor: \t {minor}"
     write(root, f"proc/driver/nvidia/gpus/{address(number)}/information", text)
