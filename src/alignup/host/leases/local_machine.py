@@ -314,6 +314,8 @@ def only_seen(
         seen_ids = {name for device in view.seen for name in (device.id, device.id.split("/")[0])}
         hidden = [device for device in devices if device.id not in seen_ids]
         sentences += view.notes
+        if not view.is_whole:
+            sights[resource] = view
         if not hidden:
             continue
 
@@ -321,7 +323,6 @@ def only_seen(
         if not seen_ids and count:
             raise InputError(f"this process sees no {resource}: {reason}")
 
-        sights[resource] = view
         inventory[resource] = tuple(
             device if device.id in seen_ids else replace(device, healthy=False)
             for device in devices

@@ -201,7 +201,7 @@ class DeviceParts:
         self._anchor = next((resource for resource in first if resource in counts), min(counts))
 
         sight = sights[self._anchor]
-        self._chosen = self._by_launcher(self._anchor)
+        self._chosen = sight.is_one_rank_s(counts[self._anchor])
         shared_devices = sight.devices
         if rules.share == "seen":
             if self._chosen and ranks > 1:
@@ -218,11 +218,6 @@ class DeviceParts:
         self._shares = device_shares(machine, shared_devices)
         self._owned = self._devices_of_ranks()
 
-    def _by_launcher(self, resource: str) -> bool:
-        """Return whether a launcher has left each rank only as many devices as it asks for."""
-        sight = self._sights[resource]
-        return len(sight.seen) == self._counts[resource] and not sight.is_whole
-
     def _check(self, resource: str) -> None:
         """Refuse more devices than are seen.
 
@@ -237,7 +232,7 @@ class DeviceParts:
 
         sight = self._sights[resource]
         seen = len(sight.seen)
-        needed = count if self._by_launcher(resource) else count * self._ranks
+        needed = count if sight.is_one_rank_s(count) else count * self._ranks
         shares_devices = self._rules.oversubscribe and count == 1 and seen
         if needed <= seen or shares_devices:
             return
@@ -349,10 +344,10 @@ class DeviceParts:
     def _nearest(self, resource: str, rank: int) -> tuple[str, ...]:
         """Return the devices of a resource that are nearest to a rank's, and no other rank's."""
         sight = self._sights[resource]
-        if self._by_launcher(resource):
+        count = self._counts[resource]
+        if sight.is_one_rank_s(count):
             return tuple(device.id for device in sight.seen)
 
-        count = self._counts[resource]
         takers: Sequence[tuple[Device, ...]] = self._owned
         own = rank
         every_device: list[tuple[Device, ...]] = [

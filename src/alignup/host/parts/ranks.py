@@ -239,17 +239,24 @@ def _part_of(
             "with oversubscribe=True several ranks share a CPU"
         )
 
+    own_ids = {
+        resource: tuple(device.id for device in view.seen)
+        for resource, view in sights.items()
+        if view.is_one_rank_s(counts[resource])
+    }
     parts = split_machine(
         machine,
         places,
         cpus_per_part=rules.cpus,
-        devices=counts,
-        inventory={resource: sight.seen for resource, sight in sights.items()},
+        devices={resource: count for resource, count in counts.items() if resource not in own_ids},
+        inventory={resource: view.seen for resource, view in sights.items()},
         preferred_sets=loaded.preferred_sets,
         layout=layout,
         full_cores=rules.full_cores,
     )
-    own_part = replace(parts[rank % places], rank=rank, parts=of)
+    own_part = parts[rank % places]
+    devices = {**own_part.devices, **own_ids}
+    own_part = replace(own_part, rank=rank, parts=of, devices=devices)
     return _with_variables(own_part, loaded, sights)
 
 

@@ -84,6 +84,10 @@ class Sight(Record):
         """Whether the process sees all of them."""
         return len(self.seen) == len(self.devices)
 
+    def is_one_rank_s(self, count: int) -> bool:
+        """Return whether a launcher has left each rank just the devices that it asks for."""
+        return len(self.seen) == count and not self.is_whole
+
 
 class Rank(Record):
     """Which of how many ranks asks, and for how many devices; no rank: 0 of none.

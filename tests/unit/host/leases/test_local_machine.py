@@ -17,8 +17,10 @@ from alignup.machine import nvidia
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.device_inventory import Device, LoadedMachine
 from alignup.machine.machine import Machine, PciDevice
+from alignup.records import replace
 from inputs import leasing
 
+DRIVER_GPU = Device("GPU-3", (1,), pci="0000:03:00.0")
 SHARES = (MemoryShare(0, "memory", 0), MemoryShare(1, "memory", 5))
 
 
@@ -212,3 +214,15 @@ def test_devices_that_a_process_does_not_see_are_given_to_nobody(tmp_path):
     assert only_seen(site, {leasing.GPU: 1}, {}, Rank(), files)[1] == []
     with pytest.raises(InputError, match=r"sees no nvidia\.com/gpu: CUDA_VISIBLE_DEVICES \(''\)"):
         only_seen(site, {leasing.GPU: 1}, {"CUDA_VISIBLE_DEVICES": ""}, Rank(), files)
+
+
+def test_what_a_driver_does_not_list_is_nobody_s_and_counts_for_parts(tmp_path):
+    """Within a cgroup: parts are those of the GPUs of the machine, and nothing is to be lifted."""
+    address = "0000:0{}:00.0"
+    gpus = tuple(PciDevice(address.format(i), "0302", "10de", "2330", i // 2) for i in range(4))
+    made = replace(leasing.machine(), pci_devices=gpus)
+    site = replace(leasing.site(made, is_here=True), inventory={leasing.GPU: (DRIVER_GPU,)})
+    seen, sentences = only_seen(site, {leasing.GPU: 1}, {}, Rank(), HostFiles(str(tmp_path)))
+    assert sentences == []
+    assert seen.inventory == site.inventory
+    assert len(seen.sights[leasing.GPU].devices) == 4

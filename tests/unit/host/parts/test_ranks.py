@@ -17,9 +17,12 @@ from alignup.host.launchers import LAUNCHERS
 from alignup.host.parts import part as part_module
 from alignup.host.parts import ranks
 from alignup.host.parts.usable import reachable, usable
+from alignup.host.parts.visible_devices import HostFiles
 from alignup.host.processes import binding
 from alignup.machine.cpuset import CPUSet
+from alignup.machine.device_inventory import LoadedMachine
 from alignup.machine.load import load_machine
+from alignup.machine.pci_devices import devices_from_pci, usual_selectors
 from alignup.records import replace
 
 GPU = "nvidia.com/gpu"
@@ -279,3 +282,70 @@ def test_a_rank_that_was_bound_to_isolated_cpus_stays_there(monkeypatch):
         InputError, match="this process may use CPUs 2-3 only, and they are isolated"
     ):
         reachable(usable(machine))
+
+
+@pytest.fixture
+def on_bus(monkeypatch, bound, tmp_path):
+    """The machine at hand is a DGX H100 of which only the PCI bus tells, and has no device file."""
+    assert bound == []
+    loaded = load_machine("dgx-h100")
+    gpus = devices_from_pci(loaded.machine, usual_selectors(loaded.machine, GPU))
+    monkeypatch.setattr(ranks, "_load", lambda *_: LoadedMachine(loaded.machine, gpus))
+    monkeypatch.setattr(ranks, "HostFiles", lambda: HostFiles(str(tmp_path)))
+    for name in [name for name in os.environ if name.startswith("SLURM_")]:
+        monkeypatch.delenv(name)
+    return tmp_path, [gpu.id for gpu in gpus[GPU]]
+
+
+def test_each_task_of_slurm_has_its_own_gpu_of_a_cgroup(on_bus, monkeypatch):
+    """And tells its children the number that the cgroup has for it."""
+    root, addresses = on_bus
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    monkeypatch.setenv("SLURM_STEP_GPUS", "0")
+    (root / "dev").mkdir()
+    parts = []
+    for rank in range(8):
+        (root / f"dev/nvidia{rank}").touch()
+        parts.append(alignup.bind(rank, 8, devices={GPU: 1}))
+        (root / f"dev/nvidia{rank}").unlink()
+
+    assert [part.devices[GPU] for part in parts] == [(address,) for address in addresses]
+    assert [part.numa_nodes for part in parts] == [(rank // 4,) for rank in range(8)]
+    assert len({cpu for part in parts for cpu in part.cpus}) == 224
+    assert {part.visible["CUDA_VISIBLE_DEVICES"] for part in parts} == {"0"}
+
+    with pytest.warns(AlignupWarning, match="within a device cgroup of Slurm"):
+        alignup.bind(3, 8, devices={GPU: 1})
+
+
+@pytest.mark.usefixtures("on_bus")
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (None, r"nothing tells which of them this process may use: install the extra `nvidia`"),
+        ("", r"sees no nvidia\.com/gpu: CUDA_VISIBLE_DEVICES \(''\) hides all"),
+        ("-1", r"sees no nvidia\.com/gpu: CUDA_VISIBLE_DEVICES \('-1'\) hides all"),
+        ("8", r"\('8'\) begins with none of the 8 of the machine"),
+        ("GPU-00", r"\('GPU-00'\) names a UUID, which only the driver can tell"),
+        ("0,1,9", r"3 parts .* for the 2 that this process sees: CUDA_VISIBLE_DEVICES \('0,1,9'\)"),
+    ],
+)
+def test_what_hides_gpus_is_named(text, words, monkeypatch):
+    if text is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", text)
+    with pytest.raises(InputError, match=words):
+        alignup.bind(0, 3, devices={GPU: 1})
+
+
+@pytest.mark.usefixtures("on_bus")
+def test_a_variable_that_is_not_read_is_warned_of(monkeypatch):
+    monkeypatch.setenv("ASCEND_RT_VISIBLE_DEVICES", "3")
+    with pytest.warns(AlignupWarning, match=r"ASCEND_RT_VISIBLE_DEVICES \('3'\) is not read"):
+        alignup.bind(0, 2)
+
+
+@pytest.mark.usefixtures("on_dgx")
+def test_a_layout_keeps_what_a_launcher_gave(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "6")
+    part = alignup.bind(1, 8, devices={GPU: 1}, layout="core")
+    assert (str(part.cpus), part.devices[GPU]) == ("14-27,126-139", ("gpu6",))
