@@ -51,8 +51,19 @@ def gpu_machine(random, *, even=False):
     return machine, tuple(devices)
 
 
+def has_cpus_near(machine, device):
+    """Return whether a node that a GPU is near to has CPUs."""
+    return any(
+        node.cores and (device.numa_nodes is None or node.id in device.numa_nodes)
+        for node in machine.numa_nodes
+    )
+
+
 def has_a_core_for_each(machine, devices):
-    """Return whether every node has a core for each GPU that may have one there."""
+    """Return whether every GPU has a node, and every node a core for each GPU that it is near."""
+    if not all(has_cpus_near(machine, device) for device in devices):
+        return False
+
     for node in machine.numa_nodes:
         near = [
             device
@@ -61,4 +72,5 @@ def has_a_core_for_each(machine, devices):
         ]
         if node.cores and len(near) > len(node.cores):
             return False
+
     return True

@@ -91,14 +91,18 @@ def near_nodes(machine: Machine, device: Device) -> int:
 
     They are the closest where its own have none, and all where it is near none in particular.
     """
-    ids = {
-        near_id
-        for numa_id in device.numa_nodes or ()
+    cpu_nodes = bit_set(position for position, cpus in enumerate(machine.node_cpus) if cpus)
+    if not device.numa_nodes:
+        return cpu_nodes
+
+    own_nodes = cpu_nodes & bit_set(map(machine.position, device.numa_nodes))
+    if own_nodes:
+        return own_nodes
+    return bit_set(
+        machine.position(near_id)
+        for numa_id in device.numa_nodes
         for near_id in nearest_cpu_nodes(machine, numa_id)
-    }
-    if ids:
-        return bit_set(map(machine.position, ids))
-    return bit_set(position for position, cpus in enumerate(machine.node_cpus) if cpus)
+    )
 
 
 def _equal_shares(machine: Machine, mask: int, count: int) -> list[int]:

@@ -13,7 +13,7 @@ from alignup.host.parts.visible_devices import Sight
 from alignup.machine.bits import bit_numbers, bit_set
 from alignup.machine.device_inventory import Device
 from alignup.machine.load import load_machine
-from inputs.gpu_machines import gpu_machine, has_a_core_for_each
+from inputs.gpu_machines import gpu_machine, has_a_core_for_each, has_cpus_near
 from inputs.strategies import counts
 from models import shares as model
 
@@ -155,10 +155,18 @@ def test_shares_are_those_of_the_model(count):
 
 @pytest.mark.parametrize("count", counts(200, 10_000))
 def test_ranks_are_near_their_gpus_and_jobs_with_other_gpus_do_not_meet(count):
-    """With default shares, a GPU a rank, and a core for each GPU of a NUMA node."""
+    """With default shares, a GPU a rank, and a core for each GPU of a NUMA node.
+
+    The jobs may use some of the CPUs only, the same ones.
+    """
     for seed in range(count):
         random = Random(seed)
-        machine, devices = gpu_machine(random)
+        whole, devices = gpu_machine(random)
+        machine = whole
+        if random.random() < 0.3:
+            cpus = random.sample(list(bit_numbers(whole.cpus)), random.randint(1, whole.cpu_count))
+            machine = within(whole, bit_set(cpus), -1)
+
         order = random.sample(range(len(devices)), len(devices))
         end = random.randint(0, len(order))
         taken = set()
@@ -168,7 +176,8 @@ def test_ranks_are_near_their_gpus_and_jobs_with_other_gpus_do_not_meet(count):
                 device = devices[gpu]
                 assert part.devices[GPU] == (device.id,)
                 assert part.cpus
-                assert set(part.numa_nodes) <= set(device.numa_nodes or machine.numa_node_ids)
+                if has_cpus_near(machine, device):
+                    assert set(part.numa_nodes) <= set(device.numa_nodes or machine.numa_node_ids)
                 if has_a_core_for_each(machine, devices):
                     assert not taken & set(part.cpus), seed
 
