@@ -260,7 +260,11 @@ def reachable(
 
 
 def merged_score(
-    hints: Mapping[str, ResourceHints], policy: str, best: TopologyHint, scores: HintScores
+    hints: Mapping[str, ResourceHints],
+    policy: str,
+    best: TopologyHint,
+    scores: HintScores,
+    numa_nodes: int,
 ) -> int | None:
     """Return the score of the best merged hint.
 
@@ -273,6 +277,7 @@ def merged_score(
         policy: the name of the policy that merged them.
         best: what it merged them into.
         scores: those of the hints.
+        numa_nodes: how many NUMA nodes the machine has, which hints for any stand for.
     """
     single = policy == "single-numa-node"
     if best.affinity is None:
@@ -303,7 +308,7 @@ def merged_score(
         return None
 
     first_scores = {
-        _first_score([*chain.from_iterable(order)], mask)
+        _first_score([*chain.from_iterable(order)], mask, (1 << numa_nodes) - 1)
         for order in product(*map(permutations, lists_by_provider))
     }
     return first_scores.pop() if len(first_scores) == 1 else None
@@ -319,12 +324,14 @@ def _in_turn(pairs: Iterable[Hint]) -> list[Hint]:
     return sorted(pairs, key=key)
 
 
-def _first_score(lists: Sequence[Sequence[ScoredHint]], best: int) -> int | None:
+def _first_score(lists: Sequence[Sequence[ScoredHint]], best: int, all_nodes: int) -> int | None:
     """Return the score of the first combination of hints whose masks have `best` in common.
+
+    A hint for any NUMA node has all of them.
 
     None if there is no such combination, as where nothing was merged, or too many to look for it.
     """
-    reached: list[set[int | None]] = [{None}]
+    reached: list[set[int | None]] = [{all_nodes}]
     steps = 0
     for hints in reversed(lists):
         steps += len(hints) * len(reached[-1])
@@ -332,7 +339,7 @@ def _first_score(lists: Sequence[Sequence[ScoredHint]], best: int) -> int | None
             return None
         reached.append(_combined(reached[-1], {mask for mask, *_ in hints}))
 
-    common: int | None = None
+    common: int | None = all_nodes
     chosen_scores = []
     for hints, rest in zip(lists, reached[-2::-1], strict=True):
         chosen = next(

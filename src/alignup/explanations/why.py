@@ -141,7 +141,7 @@ def step_of(question: Question, policy: Policy, requests: Mapping[str, int]) -> 
     scores = question.scores
     best_score = None
     if scores is not None and question.affinity is not None:
-        best_score = merged_score(question.hints, policy.name, question.affinity, scores)
+        best_score = merged_score(question.hints, policy.name, question.affinity, scores, len(ids))
 
     return Step(
         container,

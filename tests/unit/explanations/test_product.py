@@ -232,7 +232,7 @@ def test_the_best_hint_has_the_score_of_the_first_combination_that_merges_into_i
     mask, preferred, _ = model.merge(policy, 4, hints.values())
     best = TopologyHint(None if mask is None else BitMask.from_int(mask), preferred)
     expected = {walked_score(order, policy, (mask, preferred), scores) for order in orders}
-    score = merged_score(hints, policy, best, lambda _, resource, nodes: scores[resource, nodes])
+    score = merged_score(hints, policy, best, lambda _, resource, nodes: scores[resource, nodes], 4)
     assert score == (expected.pop() if len(expected) == 1 else None)
 
 
@@ -243,14 +243,14 @@ def test_a_score_is_not_known_where_there_are_too_many_hints_or_orders(monkeypat
     def score_of(_provider: str, _resource: str, mask: int) -> int:
         return mask
 
-    assert merged_score({"a": offers}, "restricted", best, score_of) == 1
+    assert merged_score({"a": offers}, "restricted", best, score_of, 4) == 1
     monkeypatch.setattr(products, "MOST_ORDERS", 5)
-    assert merged_score({"a": offers}, "restricted", best, score_of) is None
-    assert merged_score({"a": offers, "b": {}}, "restricted", hint(False), score_of) == 0
+    assert merged_score({"a": offers}, "restricted", best, score_of, 4) is None
+    assert merged_score({"a": offers, "b": {}}, "restricted", hint(False), score_of, 4) == 0
 
     by_provider = {name: {name: offered} for name, offered in offers.items()}
-    assert merged_score(by_provider, "restricted", best, score_of) == 1
+    assert merged_score(by_provider, "restricted", best, score_of, 4) == 1
     monkeypatch.setattr(products, "MOST_PAIRS", 5)
-    assert merged_score(by_provider, "restricted", best, score_of) is None
+    assert merged_score(by_provider, "restricted", best, score_of, 4) is None
     monkeypatch.setattr(products, "MOST_HINTS", 1)
-    assert merged_score(by_provider, "restricted", best, score_of) is None
+    assert merged_score(by_provider, "restricted", best, score_of, 4) is None
