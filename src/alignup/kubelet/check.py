@@ -62,12 +62,15 @@ if TYPE_CHECKING:
     from alignup.kubelet.checkpoints import CpuState, DeviceCheckpoint
     from alignup.kubelet.pod_resources import Allocatable
     from alignup.kubernetes.pod import Pod
+    from alignup.kubernetes.pod_documents import PodDocument
     from alignup.machine.machine import Machine
     from alignup.node.node import Node
     from alignup.topology_manager.admission import Admission, MemoryBlock
 
 # The first words of the findings about each.
 _FILES: Final = {"cpu": CPU_STATE, "memory": MEMORY_STATE, "device": DEVICE_CHECKPOINT}
+# The phase of a pod whose init containers have ended, but for sidecars.
+_RUNNING: Final = "Running"
 # The kinds of findings about a checkpoint that the kubelet passes over, and writes anew
 # (`readCheckpoint` of devicemanager/manager.go: "Continue after failing to read checkpoint file").
 _FORGET: Final = ("device-file-damaged", "device-checksum")
@@ -818,10 +821,12 @@ def foretell(files: NodeFiles, options: KubeletOptions) -> Restart:
     damaged = tuple(problem for problem in findings if problem.kind in _FORGET)
     node = make_node(records, options.get("machine") or machine_of(files)).node
     node.whole_verdict = True
-    created = {
-        document.pod.uid: document.created or document.started for document in records.pods or ()
-    }
-    pods = sorted(node.pods, key=lambda pod: created.get(pod.uid, ""))
+    documents = {document.pod.uid: document for document in records.pods or ()}
+    pods = sorted(node.pods, key=lambda pod: _creation(documents.get(pod.uid)))
+    for pod in pods:
+        document = documents.get(pod.uid)
+        if document is not None and document.phase == _RUNNING and node.devices is not None:
+            node.devices.started(pod, pod.containers[0].name)
 
     before = holdings_of(node)
     refused = admit_again(node, pods).refused
@@ -838,6 +843,11 @@ def foretell(files: NodeFiles, options: KubeletOptions) -> Restart:
         return Outcome(pod, held, holds, forgotten=forgotten)
 
     return Restart((), tuple(map(outcome, pods)), node, damaged)
+
+
+def _creation(document: PodDocument | None) -> str:
+    """Return when a pod was made, or else when it started; empty: that is not known."""
+    return "" if document is None else document.created or document.started
 
 
 def refused_configuration(files: NodeFiles, options: KubeletOptions) -> str:

@@ -397,3 +397,17 @@ def test_up_to_1_31_the_memory_of_each_numa_node_is_compared(tmp_path):
         for release in ("1.31", "1.32")
     }
     assert kinds == {"1.31": ["memory-books", "memory-books"], "1.32": []}
+
+
+@pytest.mark.parametrize(
+    ("phase", "reason"), [("Running", "UnexpectedAdmissionError"), ("Pending", True)]
+)
+def test_init_containers_with_devices_that_have_ended_refuse_their_pod(tmp_path, phase, reason):
+    """No device is healthy before its plugin has registered again; a container that runs keeps its.
+
+    So did kubelet 1.38.0-beta.0, three restarts of four.
+    """
+    pod = guaranteed("first", (2, 1, 1), init=[(2, 1, 1)])
+    pod["status"] = {"phase": phase}
+    place = place_with(tmp_path / "root", pod, guaranteed("other", (2, 1, 1)))
+    assert outcomes(place) == {"first": reason, "other": True}
