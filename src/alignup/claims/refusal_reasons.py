@@ -24,6 +24,7 @@ from alignup.claims.objects import (
     attribute_of,
 )
 from alignup.claims.question import AllocationError, InUse, Question
+from alignup.claims.scheduler_gates import gates_to_turn_on
 from alignup.claims.search_tables import MOST_RESULTS, SearchTables
 from alignup.records import Record, replace
 
@@ -77,6 +78,29 @@ def why_not(question: Question) -> Refusal:
     Args:
         question: one whose answer is that they cannot.
     """
+    refusal = _why_not(question)
+    return replace(refusal, helps=(*refusal.helps, *helpful_gates(question)))
+
+
+def helpful_gates(question: Question) -> tuple[str, ...]:
+    """Return which gates of the cluster would make it possible; each was tried.
+
+    Args:
+        question: one whose answer is an error, or that the claims cannot be allocated.
+    """
+    helpful: list[tuple[str, ...]] = []
+    for names, gates in gates_to_turn_on(question.gates):
+        is_more_than_needed = any(set(fewer) <= set(names) for fewer in helpful)
+        if not is_more_than_needed and _works(question, gates=gates):
+            helpful.append(names)
+
+    return tuple(
+        f"turn on the feature gate {' and '.join(names)} of kube-apiserver and kube-scheduler"
+        for names in helpful
+    )
+
+
+def _why_not(question: Question) -> Refusal:
     for number, claim in enumerate(question.claims):
         if _works(question, claims=question.claims[: number + 1]):
             continue

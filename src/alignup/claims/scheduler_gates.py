@@ -8,13 +8,15 @@ which device its clusters will give.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
-from alignup.errors import InputError
+from alignup.errors import InputError, one_line
 from alignup.kubernetes import versions
+from alignup.kubernetes.policy_options import ALL_OF, gate_is_on
 from alignup.kubernetes.versions import KubeletVersion, is_on_for_good, release_of
-from alignup.records import Record
+from alignup.records import Record, field
+from alignup.text.known_keys import unknown_keys
 
 # Claims of resource.k8s.io/v1, which 1.34 brought.
 _OLDEST: Final = KubeletVersion(34)
@@ -26,6 +28,17 @@ _UNSUPPORTED: Final = (
     "DRADerivedAttributes",
     "DRADeviceCompatibilityGroups",
 )
+# The gates that open something to claims, each with those that must be on with it. (Releases tell
+# of such needs themselves from 1.35 on.)
+_OPENING: Final[Mapping[str, tuple[str, ...]]] = {
+    "DRAAdminAccess": (),
+    "DRAPrioritizedList": (),
+    "DRAPartitionableDevices": (),
+    "DRAConsumableCapacity": (),
+    "DRAFractionalCapacityRange": ("DRAConsumableCapacity",),
+    "DRADeviceBindingConditions": ("DRAResourceClaimDeviceStatus",),
+    "DRAListTypeAttributes": (),
+}
 
 
 class Gates(Record):
@@ -38,6 +51,8 @@ class Gates(Record):
         is_simple: the allocator knows no capacities, no distinctAttribute and no order of pools, as
             the stable one up to 1.37.
         node_resources: devices may count as CPU, memory or hugepages of the node (KEP-5517).
+        release: the scheduler's.
+        settings: the gates that are set otherwise than by default, by name.
     """
 
     admin_access: bool
@@ -54,6 +69,79 @@ class Gates(Record):
     is_before_37: bool
     is_before_38: bool
     node_resources: bool = False
+    release: str = NEWEST
+    settings: Mapping[str, bool] = field(default_factory=dict)
+
+
+def check_settings(release: str, settings: Mapping[str, bool]) -> None:
+    """Refuse gates with which a scheduler does not start.
+
+    Args:
+        release: such as `1.37`.
+        settings: gates that are set, by name.
+
+    Raises:
+        InputError: the release is not known, does not know a gate, has locked one to the other
+            value, or has gates off that another one needs.
+    """
+    version = _version_of(release)
+    for complaint in _complaints(version, settings):
+        raise InputError(complaint)
+
+
+def _version_of(release: str) -> KubeletVersion:
+    if release not in RELEASES:
+        raise InputError.at("release", f"one of {', '.join(RELEASES)}", release)
+    return KubeletVersion(int(release[2:]))
+
+
+def _complaints(version: KubeletVersion, settings: Mapping[str, bool]) -> Iterator[str]:
+    """Yield a sentence for each gate with which a scheduler does not start."""
+    place = f"kube-scheduler {version.title}"
+    stages = release_of(version).gates
+    for name, meant in unknown_keys(sorted(settings), (*stages, *ALL_OF)):
+        hint = f"; did you mean {meant}?" if meant else ""
+        first = next(_releases_with(name), None)
+        if is_on_for_good(name, version):
+            hint = "; there it is on for good"
+        elif first is not None and first > version:
+            hint = f"; {first.title} has it"
+
+        yield f"unrecognized feature gate: {one_line(name)} ({place}){hint}"
+
+    for name in sorted(settings.keys() & stages.keys()):
+        stage = stages[name]
+        if stage.is_locked and settings[name] != stage.is_on:
+            locked = f"feature is locked to {str(stage.is_on).lower()} ({place})"
+            yield f"cannot set feature gate {name} to {str(settings[name]).lower()}, {locked}"
+
+    for name, needs in sorted(release_of(version).needs.items()):
+        off = [need for need in needs if not gate_is_on(need, settings, version)]
+        if off and gate_is_on(name, settings, version):
+            why = f"depends on features that are disabled: [{' '.join(off)}]"
+            yield f"{name} is enabled, but {why} ({place})"
+
+
+def _releases_with(name: str) -> Iterator[KubeletVersion]:
+    """Yield the releases that know a gate, in their order."""
+    return (version for version in versions.KNOWN_VERSIONS if name in release_of(version).gates)
+
+
+def gates_to_turn_on(gates: Gates) -> Iterator[tuple[tuple[str, ...], Gates]]:
+    """Yield the names of gates that a release has off and that open something to claims.
+
+    Each comes with those that it needs, and with the gates of the scheduler once they are on.
+    """
+    version = _version_of(gates.release)
+    for name, needs in _OPENING.items():
+        names = (name, *needs)
+        off = tuple(gate for gate in names if not gate_is_on(gate, gates.settings, version))
+        if name not in off:
+            continue
+
+        settings = {**gates.settings, **dict.fromkeys(off, True)}
+        if next(_complaints(version, settings), None) is None:
+            yield off, gates_of(gates.release, settings)
 
 
 def gates_of(release: str = NEWEST, features: Mapping[str, bool] | None = None) -> Gates:
@@ -61,21 +149,18 @@ def gates_of(release: str = NEWEST, features: Mapping[str, bool] | None = None) 
 
     Args:
         release: such as `1.37`.
-        features: gates that are set otherwise than by default, by name.
+        features: gates that are set otherwise than by default, by name. One that the release does
+            not know counts all the same, as recorded questions have it; `check_settings` refuses
+            it.
 
     Raises:
         InputError: the release is not known, or a gate is on whose rules are not modelled.
     """
-    if release not in RELEASES:
-        raise InputError.at("release", f"one of {', '.join(RELEASES)}", release)
-
-    version = KubeletVersion(int(release[2:]))
-    stages = release_of(version).gates
-    is_set = {name: stage.is_on for name, stage in stages.items() if name.startswith("DRA")}
-    is_set.update(features or {})
+    version = _version_of(release)
+    settings = dict(features or {})
 
     def is_on(name: str) -> bool:
-        return is_set[name] if name in is_set else is_on_for_good(name, version)
+        return settings[name] if name in settings else gate_is_on(name, settings, version)
 
     unsupported = list(_UNSUPPORTED)
     if version < KubeletVersion(37):
@@ -118,4 +203,6 @@ def gates_of(release: str = NEWEST, features: Mapping[str, bool] | None = None) 
         is_before_37=is_36,
         is_before_38=is_before_38,
         node_resources=is_on(NODE_RESOURCES),
+        release=release,
+        settings=settings,
     )

@@ -70,7 +70,8 @@ def command(
     """
     from alignup.claims.question import AllocationError, question_of
     from alignup.claims.read import Resources
-    from alignup.claims.scheduler_gates import NEWEST, gates_of
+    from alignup.claims.refusal_reasons import helpful_gates
+    from alignup.claims.scheduler_gates import NEWEST, check_settings, gates_of
     from alignup.kubelet.layout import CLAIMS, open_node
 
     questions = scenarios or selectors
@@ -98,14 +99,21 @@ def command(
         raise InputError.at(", ".join(files), "a ResourceClaim, or a Pod with claims", "none")
 
     node, addresses = _node(node_files, node_object, cluster_objects)
-    scheduler_gates = gates_of(release or NEWEST, dict(_gate(text) for text in gates))
+    settings = dict(_gate(text) for text in gates)
+    check_settings(release or NEWEST, settings)
+    scheduler_gates = gates_of(release or NEWEST, settings)
     question = question_of(node, cluster_objects, claims, scheduler_gates)
     try:
         fields, sentences = _answer(question, node.name, input_objects, addresses)
     except AllocationError as error:
+        helps = helpful_gates(question)
         fields = {"error": str(error), "class": error.kind}
+        if helps:
+            fields["helps"] = helps
+
         scope = _ERROR_SCOPES.get(error.kind, "on any node")
         sentences = [f"no devices {scope}: {error}"]
+        sentences += [f"  would help: {help_text}" for help_text in helps]
 
     if as_json:
         click.echo(json.dumps({"node": node.name, "result": None, **fields}))

@@ -10,7 +10,7 @@ from alignup.claims.allocation import allocate
 from alignup.claims.objects import Subrequest
 from alignup.claims.question import AllocationError, Question
 from alignup.claims.read import read_claim
-from alignup.claims.refusal_reasons import Refusal, all_ways, why_not
+from alignup.claims.refusal_reasons import Refusal, all_ways, helpful_gates, why_not
 from alignup.records import replace
 from inputs.claim_questions import claim, devices_of, holder, question, request
 from inputs.small_claims import NUMA
@@ -159,3 +159,41 @@ def test_values_of_lists_are_numbered() -> None:
     wish = claim(request("a", 2), constraints=[SAME_NODE])
     apart = refusal([devices_of(*lists)], wish, DRAListTypeAttributes=True)
     assert apart.text.endswith("free by value: value 1: a 1 of 2; value 2: a 1 of 2")
+
+
+SHARED = devices_of(
+    {"name": "d0", "allowMultipleAllocations": True, "capacity": {"memory": {"value": "8Gi"}}}
+)
+FRACTION = {"capacity": {"requests": {"memory": "4Gi"}}}
+TURN_ON = "turn on the feature gate {} of kube-apiserver and kube-scheduler"
+
+
+@pytest.mark.parametrize("release", ["1.34", "1.35"])
+def test_a_gate_with_which_the_claims_fit_is_a_suggestion(release: str) -> None:
+    claims = [claim(request(**FRACTION), name=name) for name in ("a", "b")]
+    helps = refusal([SHARED], *claims, release=release).helps
+    assert TURN_ON.format("DRAConsumableCapacity") in helps
+    assert is_served(question([SHARED], claims, release=release, DRAConsumableCapacity=True))
+    assert not any("Partitionable" in help_text for help_text in helps)
+
+
+def test_of_an_error_too_the_gate_that_mends_it_is_told() -> None:
+    asked = question([SHARED], [claim(request(**FRACTION))], DRAConsumableCapacity=False)
+    with pytest.raises(AllocationError, match="DRAConsumableCapacity feature is disabled"):
+        allocate(asked)
+    assert helpful_gates(asked) == (TURN_ON.format("DRAConsumableCapacity"),)
+
+
+def test_a_gate_that_changes_nothing_is_no_suggestion() -> None:
+    assert helpful_gates(question([THREE], [claim(request(count=4))], release="1.34")) == ()
+    assert helpful_gates(question([THREE], [claim(request(count=4))])) == ()
+
+
+def test_values_that_are_lists_are_compared_with_a_gate_on() -> None:
+    lists = devices_of(
+        {"name": "d0", "attributes": {"x.example.com/root": {"strings": ["a", "b"]}}},
+        {"name": "d1", "attributes": {"x.example.com/root": {"strings": ["b"]}}},
+    )
+    pair = claim(request(count=2), constraints=[{"matchAttribute": "x.example.com/root"}])
+    assert helpful_gates(question([lists], [pair])) == (TURN_ON.format("DRAListTypeAttributes"),)
+    assert helpful_gates(question([lists], [pair], release="1.36")) == ()

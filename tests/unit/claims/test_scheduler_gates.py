@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from alignup.claims.scheduler_gates import NEWEST, RELEASES, gates_of
+from alignup.claims.scheduler_gates import (
+    NEWEST,
+    RELEASES,
+    check_settings,
+    gates_of,
+    gates_to_turn_on,
+)
 from alignup.errors import InputError
 
 OFF = {
@@ -109,3 +115,76 @@ def test_what_is_not_modelled_must_be_off(release: str, name: str) -> None:
 def test_devices_count_as_resources_of_the_node_behind_a_gate_of_1_37() -> None:
     assert not gates_of().node_resources
     assert gates_of("1.37", {"DRANodeAllocatableResources": True}).node_resources
+
+
+@pytest.mark.parametrize(
+    ("release", "name", "words"),
+    [
+        ("1.37", "DRAConsumableCapacty", r"kube-scheduler 1\.37\); did you mean DRAConsumableCap"),
+        ("1.37", "dra-list-type-attributes", "did you mean DRAListTypeAttributes"),
+        ("1.37", "Nonsense", r"unrecognized feature gate: Nonsense \(kube-scheduler 1\.37\)$"),
+        ("1.37", "", "unrecognized feature gate"),
+        ("1.34", "DRAListTypeAttributes", r"kube-scheduler 1\.34\); 1\.36 has it"),
+        ("1.34", "DRAFractionalCapacityRange", r"1\.37 has it"),
+        ("1.36", "DRAFractionalCapacityRange", r"1\.37 has it"),
+        ("1.38", "DynamicResourceAllocation", "there it is on for good"),
+    ],
+)
+@pytest.mark.parametrize("value", [True, False])
+def test_a_gate_that_the_release_does_not_know_is_refused(release, name, words, value) -> None:
+    with pytest.raises(InputError, match=words):
+        check_settings(release, {name: value})
+
+
+def test_a_locked_gate_and_needs_are_refused_as_a_scheduler_does() -> None:
+    with pytest.raises(InputError, match="DRAAdminAccess to false, feature is locked to true"):
+        check_settings("1.37", {"DRAAdminAccess": False})
+    with pytest.raises(InputError, match=r"disabled: \[DRAConsumableCapacity\]"):
+        check_settings("1.37", {**OFF, "DRAFractionalCapacityRange": True})
+    with pytest.raises(InputError, match="release"):
+        check_settings("1.33", {})
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_gates_of_a_release_are_taken(release: str) -> None:
+    check_settings(release, {})
+    check_settings(release, {"DRAConsumableCapacity": True, "AllBeta": True})
+
+
+def test_all_gates_of_a_stage_are_set_together() -> None:
+    assert not gates_of("1.37", {"AllBeta": False}).consumable_capacity
+    assert gates_of("1.37", {"AllBeta": False, "DRAConsumableCapacity": True}).consumable_capacity
+    assert gates_of("1.34", {"AllAlpha": True}).partitionable_devices
+
+
+@pytest.mark.parametrize(
+    ("release", "settings", "names"),
+    [
+        ("1.37", {}, [("DRAFractionalCapacityRange",), ("DRAListTypeAttributes",)]),
+        ("1.38", {}, [("DRAListTypeAttributes",)]),
+        (
+            "1.37",
+            {"DRAConsumableCapacity": False, "DRAListTypeAttributes": True},
+            [
+                ("DRAConsumableCapacity",),
+                ("DRAFractionalCapacityRange", "DRAConsumableCapacity"),
+            ],
+        ),
+        (
+            "1.34",
+            {"DRAResourceClaimDeviceStatus": False},
+            [
+                ("DRAPartitionableDevices",),
+                ("DRAConsumableCapacity",),
+                ("DRADeviceBindingConditions", "DRAResourceClaimDeviceStatus"),
+            ],
+        ),
+    ],
+)
+def test_gates_to_turn_on_are_those_of_the_release_with_what_they_need(
+    release, settings, names
+) -> None:
+    gates = gates_of(release, settings)
+    assert [found for found, _ in gates_to_turn_on(gates)] == names
+    for off, turned_on in gates_to_turn_on(gates):
+        assert turned_on == gates_of(release, {**settings, **dict.fromkeys(off, True)})

@@ -513,3 +513,38 @@ def test_what_a_claim_counts_as_on_the_node_is_told(run, gates, amounts) -> None
 
     status, output = run(objects, claim(("gpu", GPU, 2)), pod, options=tuple(options))
     assert ("counts on the node as cpu 5, memory 1536" in output) is (amounts is not None)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--feature-gate", "DRAListTypeAtributes=true"), "did you mean DRAListTypeAttributes?"),
+        (("--release", "1.34", "--feature-gate", "DRAListTypeAttributes=true"), "1.36 has it"),
+        (("--feature-gate", "DRAPrioritizedList=false"), "locked to true"),
+        (("--feature-gate", "DRAListTypeAttributes=yes"), "NAME=true or NAME=false"),
+    ],
+)
+def test_a_gate_that_the_scheduler_would_refuse_is_refused(tmp_path, options, words) -> None:
+    items = [*resources(device("g0", 0)), claim(("gpu", GPU, 1))]
+    file = tmp_path / "objects.json"
+    file.write_text(json.dumps({"kind": "List", "items": items}))
+    args = ["claims", *options, "--resources", str(file), str(file)]
+    with pytest.raises(InputError) as error:
+        CliRunner().invoke(program, args, catch_exceptions=False)
+    assert words in str(error.value)
+
+
+def test_a_gate_that_mends_an_error_is_told(run) -> None:
+    objects = resources(
+        device("g0", 0, capacity={"memory": {"value": "8Gi"}}, allowMultipleAllocations=True)
+    )
+    wish = claim(("gpu", GPU, 1))
+    wish["spec"]["devices"]["requests"][0]["exactly"]["capacity"] = {"requests": {"memory": "1Gi"}}
+    off = ("--feature-gate", "DRAConsumableCapacity=false")
+    status, output = run(objects, wish, options=off)
+    assert status == 1
+    assert "  would help: turn on the feature gate DRAConsumableCapacity of kube-api" in output
+
+    status, output = run(objects, wish, options=(*off, "--json"))
+    assert len(json.loads(output)["helps"]) == 1
+    assert run(objects, wish)[0] == 0
