@@ -8,11 +8,12 @@ pod. The other modules of this package read nodes, and use the answers.
 from __future__ import annotations
 
 import os
+from _thread import start_new_thread
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial, reduce
 from itertools import count
 from operator import or_
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
@@ -817,17 +818,86 @@ def _write_refusal(answer: Evaluation, index: int, reason: int) -> None:
     answer.score[index] = -np.inf
 
 
+class SharedWork:
+    """Ranges that several threads do, each of which takes one after another.
+
+    An exception can come at any moment to the thread whose work it is (`ManagerLock` says how), so
+    nothing here is a lock that it could leave taken. A list grows by one step that cannot be parted
+    or not at all, and a message to a `SimpleQueue` is sent or not.
+    """
+
+    def __init__(self, run: Callable[[int, int], None], length: int, part: int) -> None:
+        self.errors: list[BaseException] = []
+        self._run = run
+        self._length = length
+        self._part = part
+        self._starts = count(0, part)  # the next number goes to one thread only
+        self._is_over = False
+        self._begun: list[None] = []
+        self._ended: list[None] = []
+        self._ends: SimpleQueue[None] = SimpleQueue()
+
+    def take_shares(self) -> None:
+        """Do ranges until none is left, or it is over."""
+        for start in self._starts:
+            if start >= self._length or self._is_over:
+                return
+            self._run(start, min(start + self._part, self._length))
+
+    def help(self) -> None:
+        """Do the same in a helper, whose error is kept."""
+        self._begun.append(None)
+        try:
+            self.take_shares()
+        except BaseException as error:  # noqa: BLE001  # the caller raises it
+            self.errors.append(error)
+        finally:
+            self._ended.append(None)
+            self._ends.put(None)
+
+    def end(self) -> None:
+        """Let no helper begin a range, and wait for those that are in one.
+
+        What helpers read may change after that. It may be called again, as often as it is
+        interrupted: who has not ended yet sends one more message.
+        """
+        self._is_over = True
+        while len(self._ended) < len(self._begun):
+            self._ends.get()
+
+
+Queue: TypeAlias = "SimpleQueue[SharedWork | None]"
+
+
+def help_with(queue: Queue) -> None:
+    """Help with each work of a queue, until None comes: for every helper that has this queue."""
+    while (work := queue.get()) is not None:
+        work.help()
+        del work  # it knows the cluster, which would be kept
+
+    queue.put(None)
+
+
 class Helpers:
     """Threads that help the caller's own; they are started when there is work for them, and stay.
 
     The caller takes shares like everybody else and never waits for a helper that has not begun: on
     a machine whose other cores are busy it does all the work itself.
+
+    Whatever exception comes to the caller, at whatever moment, no range is being done when `share`
+    is over. The helpers are then let go, and the next call starts new ones. They are no threads of
+    `threading`, whose start takes locks in Python code, and Python does not wait for them when it
+    exits.
     """
 
     def __init__(self) -> None:
-        self._pool: ThreadPoolExecutor | None = None
-        self._size = 0
+        self._lock = ManagerLock()
+        self._queue: Queue | None = None
+        self._size = 0  # how many threads have this queue
         self._pid = 0
+
+    def __del__(self) -> None:
+        self._let_go()
 
     def share(self, run: Callable[[int, int], None], length: int, part: int, threads: int) -> None:
         """Call `run(start, stop)` for ranges that together are 0 to `length`.
@@ -840,32 +910,40 @@ class Helpers:
             part: how many of them a thread takes at a time.
             threads: how many threads take part at most, the caller's own included.
         """
-        starts = count(0, part)  # the next number goes to one thread only
-
-        def take_shares() -> None:
-            for start in starts:
-                if start >= length:
-                    return
-                run(start, min(start + part, length))
-
         helper_count = min(threads, -(-length // part)) - 1
-        helpers = [self._helpers(helper_count).submit(take_shares) for _ in range(helper_count)]
-        try:
-            take_shares()
-        finally:
-            begun = [helper for helper in helpers if not helper.cancel()]
-            errors = [error for helper in begun if (error := helper.exception()) is not None]
-            if errors:
-                raise errors[0]
+        self._lock.attempt(self._do, self._abandon, SharedWork(run, length, part), helper_count)
 
-    def _helpers(self, size: int) -> ThreadPoolExecutor:
-        """Return a pool of so many threads; a forked process has none of its parent's."""
-        if self._pool is None or self._size < size or self._pid != os.getpid():
-            if self._pool is not None and self._pid == os.getpid():
-                self._pool.shutdown(wait=False)
+    def _do(self, work: SharedWork, helper_count: int) -> None:
+        if helper_count > 0:
+            queue = self._queue_of(helper_count)
+            for _ in range(helper_count):
+                queue.put(work)
 
-            self._pool = ThreadPoolExecutor(size, "alignup-cluster")
-            self._size = size
+        work.take_shares()
+        work.end()
+        if work.errors:
+            raise work.errors[0]
+
+    def _abandon(self, work: SharedWork, _helper_count: int) -> None:
+        """Have nobody do any more of it; how far starting helpers has come is not known."""
+        self._let_go()
+        work.end()
+
+    def _queue_of(self, size: int) -> Queue:
+        """Return the queue of so many threads; a forked process has none of its parent's."""
+        if self._queue is None or self._pid != os.getpid():
+            self._queue = SimpleQueue()
+            self._size = 0
             self._pid = os.getpid()
 
-        return self._pool
+        while self._size < size:
+            start_new_thread(help_with, (self._queue,))
+            self._size += 1
+
+        return self._queue
+
+    def _let_go(self) -> None:
+        """Have the helpers end when they have done what they do."""
+        if self._queue is not None:
+            self._queue.put(None)
+            self._queue = None

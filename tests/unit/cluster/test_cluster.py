@@ -5,11 +5,15 @@ Besides, what a pod asks of its rows, and the threads that share its work.
 
 from __future__ import annotations
 
+import _thread
 import json
 import os
+import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
-from itertools import product
+from itertools import count, product
+from queue import SimpleQueue
 from random import Random
 from threading import Event
 from typing import Any
@@ -33,6 +37,8 @@ from alignup.cluster import (
 from alignup.cluster.cluster import (
     Helpers,
     NodeAmounts,
+    SharedWork,
+    help_with,
     request_of,
     row_of_amounts,
 )
@@ -622,7 +628,7 @@ def test_helpers_stay():
 
     def both(start, stop):  # noqa: ARG001  # a range
         barrier.wait()
-        names.append(threading.current_thread().name)
+        names.append(threading.get_ident())
 
     for _ in range(3):
         helpers.share(both, 2, 1, 2)
@@ -633,14 +639,15 @@ def test_helpers_stay():
 def test_a_helper_that_has_not_begun_is_not_waited_for():
     """The only helper is busy elsewhere, so the caller does everything."""
     helpers, release, done = Helpers(), threading.Event(), []
-    helpers.share(nothing, 2, 1, 2)  # the pool is there
-    busy = helpers._pool.submit(release.wait, 10)
+    helpers.share(nothing, 2, 1, 2)  # the helper is there
+    busy = SharedWork(lambda _start, _stop: release.wait(60), 1, 1)
+    helpers._queue.put(busy)
     try:
         helpers.share(lambda start, stop: done.append((start, stop)), 3, 1, 2)
         assert done == [(0, 1), (1, 2), (2, 3)]
     finally:
         release.set()
-        busy.result()
+        busy.end()
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -656,10 +663,123 @@ def test_an_error_is_raised(threads):
 def test_a_forked_process_starts_threads_of_its_own(monkeypatch):
     helpers = Helpers()
     helpers.share(nothing, 4, 1, 2)
-    first = helpers._pool
+    first = helpers._queue
     monkeypatch.setattr(os, "getpid", lambda: -1)
     helpers.share(nothing, 4, 1, 2)
-    assert helpers._pool is not first
+    assert helpers._queue is not first
+
+
+def test_an_error_of_a_helper_is_raised():
+    helpers, caller = Helpers(), threading.get_ident()
+    barrier = threading.Barrier(2, timeout=60)
+
+    def fail(start, stop):  # noqa: ARG001  # a range
+        barrier.wait()
+        if threading.get_ident() != caller:
+            raise ValueError("of a helper")
+
+    for _ in range(2):
+        with pytest.raises(ValueError, match="of a helper"):
+            helpers.share(fail, 2, 1, 2)
+
+
+def test_a_helper_ends_when_its_queue_is_closed_and_leaves_it_closed():
+    queue, done = SimpleQueue(), []
+    over = SharedWork(lambda start, stop: done.append((start, stop)), 4, 1)
+    over.end()
+    for work in (over, SharedWork(lambda start, stop: done.append((start, stop)), 2, 1), None):
+        queue.put(work)
+
+    help_with(queue)
+    assert done == [(0, 1), (1, 2)]
+    assert queue.get_nowait() is None
+
+
+def wait_for_threads(most):
+    """Wait until no more threads than so many are left."""
+    patience = time.monotonic() + 60
+    while _thread._count() > most:
+        assert time.monotonic() < patience
+        time.sleep(0.01)
+
+
+class Interrupted(BaseException):
+    """What nobody catches."""
+
+
+def test_an_exception_at_any_moment_leaves_nothing_held():
+    """As a signal handler raises it: between any two instructions of the caller's thread.
+
+    Whatever comes, nothing is being done any more when the call is over, and the next one works.
+    """
+    helpers, own_code = Helpers(), (Helpers, SharedWork)
+    codes = {
+        function.__code__
+        for owner in own_code
+        for function in vars(owner).values()
+        if hasattr(function, "__code__")
+    }
+    is_open, doing, late = False, [], []
+    left, threads_before = 0, _thread._count()
+
+    def run(start, stop):
+        doing.append(start)
+        if not is_open:
+            late.append(start)
+        time.sleep(1e-4)
+        done.extend(range(start, stop))
+        doing.pop()
+
+    def interrupt(frame, event, _argument):
+        nonlocal left
+        if frame.f_code not in codes:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            left -= 1
+            if left == 0:
+                raise Interrupted
+        return interrupt
+
+    before = sys.gettrace()
+    for moment in count(1):
+        left, done, is_open = moment, [], True
+        was_interrupted = True
+        sys.settrace(interrupt)
+        try:
+            helpers.share(run, 8, 2, 3)
+            was_interrupted = False
+        except Interrupted:
+            pass
+        finally:
+            sys.settrace(before)
+
+        assert doing == []
+        is_open = False
+        time.sleep(1e-4)
+        is_open, done = True, []
+        helpers.share(run, 8, 2, 3)
+        assert sorted(done) == list(range(8))
+        assert doing == []
+        is_open = False
+        if not was_interrupted:
+            break
+
+    assert moment > 100
+    assert late == []
+    del helpers
+    wait_for_threads(threads_before)
+
+
+def test_helpers_end_with_their_cluster(monkeypatch):
+    monkeypatch.setattr("alignup.cluster.cluster._WORTH_A_THREAD", 0)
+    before = _thread._count()
+    for _ in range(20):
+        cluster = Cluster.from_nodes([Node(alignup.read_machine("align-up-article"))] * 40)
+        cluster.evaluate(pod_manifest("p", cpus=1, memory="1Gi"), threads=2)
+        del cluster
+
+    wait_for_threads(before)
 
 
 def pod_of(first: str, second: str):
