@@ -1,6 +1,7 @@
 """`alignup explain --log`: merges again the hints of pods that a kubelet refused.
 
-It says what the kubelet's log leaves open. The hints are the kubelet's, the merge is ours, and so
+Of a kubelet that does not start it says why, and how to mend that. It says what the kubelet's log
+leaves open. The hints are the kubelet's, the merge is ours, and so
 are the words of the cause, as of `alignup.explanations.cause`.
 """
 
@@ -12,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from alignup.cli import inputs
-from alignup.cli.explain_view import View, show_explanation
+from alignup.cli.explain_view import View, show_explanation, show_failed_start
 from alignup.cli.failures import complain
 from alignup.cli.terminal import print_json
-from alignup.errors import one_line
+from alignup.errors import one_line, sentence_of
 from alignup.explanations.cause import (
     NODE_CAUSES,
     Cause,
@@ -27,7 +28,8 @@ from alignup.explanations.cause import (
 from alignup.explanations.explanation import Explanation
 from alignup.explanations.trial import Question
 from alignup.explanations.why import step_of
-from alignup.kubelet.log import read_log
+from alignup.kubelet.layout import KUBELET
+from alignup.kubelet.log import read_log, start_error
 from alignup.kubernetes.pod import Container, is_device
 from alignup.machine.bits import bit_numbers, bit_set
 from alignup.node.holdings import Holdings
@@ -41,7 +43,13 @@ from alignup.topology_manager.scope import TOPOLOGY_AFFINITY_ERROR
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from alignup.kubelet.log import Decision, KubeletLog, LoggedHint, LoggedRefusal
+    from alignup.kubelet.log import (
+        Decision,
+        FailedStart,
+        KubeletLog,
+        LoggedHint,
+        LoggedRefusal,
+    )
     from alignup.node.holdings import HintScores
     from alignup.topology_manager.policy import Policy
     from alignup.topology_manager.provider import ResourceHints
@@ -64,7 +72,9 @@ _LACKS: Final = re.compile(
 def explain_log(
     name: str, chosen: str | None, view: View, other_inputs: Iterable[object], *, as_json: bool
 ) -> int:
-    """Explain the pods that a kubelet's log says were refused, and return the exit status.
+    """Explain what a kubelet's log says was refused, and its starts that failed.
+
+    Return the exit status.
 
     Args:
         name: of the log.
@@ -98,14 +108,44 @@ def explain_log(
             click.echo(nl=number > 0)
             show_explanation(explanation, None, view)
 
-    if not refusals and not as_json:
+    failed_starts = [] if chosen and refusals else list(log.failed_starts.values())
+    for number, failed in enumerate(failed_starts):
+        fields = failed_start_dict(failed)
+        if as_json:
+            print_json(fields)
+        else:
+            click.echo(nl=bool(number or refusals))
+            show_failed_start(fields)
+
+    if not (refusals or failed_starts or as_json):
         sentence = "the log tells of no refusal"
         if chosen:
             sentence += f" of {chosen}"
 
         click.echo(one_line(sentence))
 
-    return 1 if refusals else 0
+    return 1 if refusals or failed_starts else 0
+
+
+def failed_start_dict(failed: FailedStart) -> dict[str, Any]:
+    """Return why starts of a kubelet failed, in JSON's types."""
+    error = start_error(failed.message)
+    fields = {"kubelet": "does not start", "component": "unknown", "file": "", "repair": ""}
+    fields["cause"] = "these words are of no manager of CPUs, memory or devices"
+    if error is not None:
+        fields |= {
+            "component": error.component,
+            "file": f"/{KUBELET}/{error.file}" if error.file else "",
+            "cause": failed.difference or error.cause,
+            "repair": failed.repair or error.repair,
+        }
+
+    return {
+        **fields,
+        "message": sentence_of(failed.message),
+        "count": max(failed.count, 1),
+        "startedSince": failed.started_since,
+    }
 
 
 def explain_logged(log: KubeletLog, refusal: LoggedRefusal) -> Explanation:

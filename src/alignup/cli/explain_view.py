@@ -199,6 +199,32 @@ def show_log(console: Console, log: Mapping[str, Any]) -> None:
     show_prose(console, f"the log does not tell {'; '.join(log['unknown'])}")
 
 
+def show_failed_start(fields: Mapping[str, Any]) -> None:
+    """Print why a kubelet does not start, and how to mend that.
+
+    Args:
+        fields: as JSON has them.
+    """
+    console = make_console()
+    times = f", {fields['count']} times in this log" if fields["count"] > 1 else ""
+    verdict = "did not start, and has started since" if fields["startedSince"] else "does not start"
+    console.print(
+        f"{mark(console, good=False)} [bold]the kubelet[/] {verdict} ({fields['component']}{times})"
+    )
+    show_prose(console, fields["cause"])
+    if fields["file"]:
+        show_prose(console, f"file: {fields['file']}")
+
+    show_prose(console, f"the kubelet's words: {fields['message']}")
+    if fields["repair"]:
+        show_prose(console, f"repair: {fields['repair']}")
+
+    if fields["component"] != "unknown":
+        show_prose(
+            console, "`alignup node check` on the node tells all that is wrong with its files"
+        )
+
+
 def show_prose(console: Console, text: str, first_indent: str = "  ", indent: str = "  ") -> None:
     """Print a text of plain words, on a console of some width broken between words.
 

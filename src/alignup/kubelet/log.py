@@ -7,6 +7,9 @@ is told by "Pod admission denied" from 1.31 on, and before by events (`-v=3`), o
 was not carried out. What stands before a line, and around it as a journal or a container runtime
 exports it, is left out.
 
+Of a kubelet that does not start it says why. `start_errors.json` has the texts by which the
+managers of 1.36 to 1.38 end it, as Go formats them, and what each means.
+
 At -v=4 a kubelet 1.38 writes a line for each combination of hints, of which it says the score only:
 these are passed over.
 """
@@ -16,12 +19,15 @@ from __future__ import annotations
 import json
 import re
 from contextlib import suppress
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from alignup.errors import InputError
 from alignup.kubernetes.pod_documents import is_rejected
 from alignup.machine.bits import bit_set
 from alignup.records import Record, field
+from alignup.text.counting import short_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -46,6 +52,61 @@ _EVERY_NODE: Final = (1 << 64) - 1
 # A hint, and a list of them, as Go prints them.
 _GO_HINT: Final = re.compile(r"{NUMANodeAffinity:([01]*)(?:<nil>)? Preferred:(true|false)}")
 _GO_HINTS: Final = re.compile(r"([^\s\[]+):\[([^\]]*)\]")
+# Messages with the error by which a kubelet ends, also with the error as part of the text.
+_ENDS: Final = re.compile(
+    r"(?:Failed to start ContainerManager|command failed|Failed to run kubelet"
+    r"|failed to run Kubelet:|kubelet exited:)"
+)
+# Messages before these, with the same error.
+_BEFORE_THE_END: Final = re.compile(
+    r"Policy start error|Failed to initialize (?:cpu|memory) manager"
+    r"|Could not initialize checkpoint manager, please drain node and remove policy state file"
+    r"|(?:Static policy invalid|[Ii]nvalid) state, please drain node and remove policy state file"
+)
+# What stands before the words of a manager.
+_AROUND_AN_ERROR: Final = re.compile(
+    r"(?:kubelet exited: |failed to run Kubelet: |failed to run the kubelet: |Failed to start "
+    r"ContainerManager:? ?|start (?:cpu|memory|dra) manager error: |new (?:static|none) policy "
+    r"error: )+"
+)
+# The message of a program that is not written by klog, such as k3s.
+_QUOTED_MESSAGE: Final = re.compile(r'msg="((?:[^"\\]|\\.)*)"')
+# The parts of klog's lines about a state of memory that is not as expected.
+_DIFFERENCE: Final = re.compile(
+    r"(?:Memory|Node) states?(?: for the NUMA node and resource)? (?:were|are|had|have|didn't)"
+    r"|NUMA node and resource had different memory states"
+)
+_VERBS: Final = re.compile(r"%q|\"%s\"|%[sdvw]")
+_DELETE: Final = "drain the node, stop the kubelet, delete the file, and start the kubelet"
+# What differs, by the field that the memory manager names, and how to mend it. The kernel keeps
+# another share of each NUMA node's memory at each boot.
+_DIFFERENCES: Final = {
+    "lengthNode": ("the machine has {now} NUMA nodes, and the file {before}", _DELETE),
+    "TotalMemSize": (
+        "{where} has {now} of memory, and had {before} when the file was written",
+        f"{_DELETE}; there is no setting to put back",
+    ),
+    "hugepages": (
+        "{where} has {now} of {resource}, and had {before} when the file was written",
+        f"set the hugepages back, or {_DELETE}",
+    ),
+    "SystemReserved": (
+        "of {where}, {now} of {resource} is reserved, and {before} was when the file was written",
+        f"set reservedMemory back, or {_DELETE}",
+    ),
+    "Allocatable": (
+        "of {where}, {now} of {resource} is for pods, and {before} was when the file was written",
+        f"set reservedMemory back, or {_DELETE}",
+    ),
+    "free": (
+        "{where} has {before} of {resource} free in the file, and {now} by its containers",
+        _DELETE,
+    ),
+    "reserved": (
+        "{where} has {before} of {resource} held in the file, and {now} by its containers",
+        _DELETE,
+    ),
+}
 
 
 class LoggedHint(NamedTuple):
@@ -115,16 +176,52 @@ class LoggedRefusal(Record):
     decisions: tuple[Decision, ...]
 
 
+class StartError(NamedTuple):
+    """What a text by which a kubelet ends means.
+
+    Attributes:
+        component: the part of the kubelet that wrote it.
+        file: the state file that it is about, by its name in the kubelet's folder; empty: none.
+        cause: the meaning, in a sentence.
+        repair: how to mend it; empty: not known.
+    """
+
+    component: str
+    file: str
+    cause: str
+    repair: str
+
+
+class FailedStart(Record, frozen=False):
+    """Starts of a kubelet that failed for the same words.
+
+    Attributes:
+        message: the kubelet's words.
+        count: how many they are in the log.
+        difference: the first thing that the memory manager found otherwise than in its file.
+        repair: how to mend that.
+        started_since: later lines are of a kubelet that runs.
+    """
+
+    message: str
+    count: int = 0
+    difference: str = ""
+    repair: str = ""
+    started_since: bool = False
+
+
 class KubeletLog(Record, frozen=False):
     """What a log says.
 
     Attributes:
         refusals: by pod, in order.
+        failed_starts: by the kubelet's words, in order.
         numa_nodes: the mask of the NUMA nodes that are named in it.
         omitted: how many messages are `OMITTED`.
     """
 
     refusals: dict[str, LoggedRefusal] = field(default_factory=dict)
+    failed_starts: dict[str, FailedStart] = field(default_factory=dict)
     numa_nodes: int = 0
     omitted: int = 0
 
@@ -146,7 +243,12 @@ def read_log(lines: Iterable[bytes], name: str) -> KubeletLog:
             is_known = True
             continue
 
-        file, message, values = log_line(line.decode(errors="replace"))
+        text = line.decode(errors="replace")
+        file, message, values = log_line(text)
+        if not file and "failed to run " in text:
+            quoted = _QUOTED_MESSAGE.search(text)
+            message = quoted[1].replace(r"\"", '"') if quoted else ""
+
         if _FILES.fullmatch(file):
             is_known = True
         with suppress(ValueError, TypeError, LookupError, AttributeError):  # a line that is cut off
@@ -161,6 +263,79 @@ def read_log(lines: Iterable[bytes], name: str) -> KubeletLog:
 
     reading.end_of_pod()
     return reading.log
+
+
+def start_error(message: str) -> StartError | None:
+    """Return what the words mean by which a kubelet ends; None: no table has them.
+
+    >>> start_error('[memorymanager] you should specify the system reserved memory').component
+    'memory manager'
+    """
+    for pattern, entry in _start_errors():
+        values = pattern.search(message)
+        if values is None:
+            continue
+
+        repair = entry.get("repair") or _repairs()[entry["kind"]]["repair"]
+        groups = [value or "none" for value in values.groups()]
+        cause = entry["cause"].format(*groups)
+        return StartError(entry["component"], entry.get("file", ""), cause, repair.format(*groups))
+
+    return None
+
+
+@cache
+def _start_errors() -> list[tuple[re.Pattern[str], dict[str, str]]]:
+    """Return the table of texts, each as a pattern of what it is with values."""
+    entries = json.loads(Path(__file__).with_name("start_errors.json").read_bytes())
+    return [(_pattern(entry["text"]), entry) for entry in entries]
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    """Return a pattern of what Go makes of a format: its values are groups."""
+    parts = []
+    end = 0
+    for verb in _VERBS.finditer(text):
+        value = '"(.*?)"' if '"' in verb[0] or verb[0] == "%q" else "(.*?)"
+        parts += [re.escape(text[end : verb.start()]), value]
+        end = verb.end()
+
+    return re.compile("".join([*parts, re.escape(text[end:]), "$"]))
+
+
+@cache
+def _repairs() -> dict[str, dict[str, str]]:
+    """Return the repairs of `alignup node check`, by the kind of finding."""
+    findings: dict[str, dict[str, str]] = json.loads(
+        Path(__file__).with_name("findings.json").read_bytes()
+    )
+    return findings
+
+
+def _difference(message: str, values: Mapping[str, Any]) -> tuple[str, str]:
+    """Return what the memory manager found otherwise than in its file, and how to mend it.
+
+    Both are empty where its line does not tell.
+    """
+    if message == "Node state didn't have node ID" and "nodeID" in values:
+        return f"the machine has no NUMA node {values['nodeID']}", _DELETE
+
+    name = str(values.get("field", "lengthNode"))
+    written, present = (values.get(f"{name}{number}") for number in (1, 2))
+    resource = str(values.get("resource", "memory"))
+    key = "hugepages" if name == "TotalMemSize" and resource != "memory" else name
+    if key not in _DIFFERENCES or not (isinstance(written, int) and isinstance(present, int)):
+        return "", ""
+
+    now, before = short_bytes(present), short_bytes(written)
+    if name == "lengthNode":
+        now, before = str(present), str(written)
+    elif now == before:
+        now, before = f"{present} bytes", f"{written} bytes"
+
+    sentence, repair = _DIFFERENCES[key]
+    where = f"NUMA node {values['node']}" if "node" in values else "a NUMA node"
+    return sentence.format(where=where, resource=resource, now=now, before=before), repair
 
 
 def log_line(text: str) -> LogLine:
@@ -213,6 +388,7 @@ class _Reading:
         self._startup = Startup()
         self._decisions: list[Decision] = []
         self._too_few: dict[str, tuple[int, int]] = {}
+        self._difference: tuple[str, Mapping[str, Any]] | None = None
 
     def take(self, message: str, values: Mapping[str, Any]) -> bool:  # noqa: C901  # a message each
         """Take a line; return whether only a kubelet writes such.
@@ -268,11 +444,54 @@ class _Reading:
                 return False
 
             case _:
-                if message == OMITTED:
-                    self.log.omitted += 1
-                return False
+                return self._take_of_start(message, values)
+
+        if message in {"TopologyHints", "Pod admission denied"}:
+            self._runs()
 
         return True
+
+    def _take_of_start(self, message: str, values: Mapping[str, Any]) -> bool:
+        """Take a line about the kubelet's start, or another; return whether only a kubelet does."""
+        if message == OMITTED:
+            self.log.omitted += 1
+            return False
+
+        if message.startswith("SyncLoop "):
+            self._runs()
+            return True
+
+        if _DIFFERENCE.match(message):
+            self._difference = self._difference or (message, values)
+            return True
+
+        ends = _ENDS.match(message)
+        if not ends and not _BEFORE_THE_END.fullmatch(message):
+            return False
+
+        error = str(values.get("err", message if ends else "")).strip()
+        # other programs of Kubernetes end with this line too
+        is_known = message != "command failed" or "kubelet" in error.lower()
+        words = _AROUND_AN_ERROR.sub("", error, count=1) if _AROUND_AN_ERROR.match(error) else error
+        if not words or not (is_known or start_error(words)):
+            return False
+
+        failed = self.log.failed_starts.pop(words, None) or FailedStart(words)
+        self.log.failed_starts[words] = failed
+        failed.count += bool(ends)
+        failed.started_since = False
+        if ends:
+            if self._difference is not None and "expected machine state" in words:
+                failed.difference, failed.repair = _difference(*self._difference)
+
+            self._difference = None
+
+        return True
+
+    def _runs(self) -> None:
+        """Note that the kubelet runs."""
+        for failed in self.log.failed_starts.values():
+            failed.started_since = True
 
     def _take_hints(self, values: Mapping[str, Any]) -> None:
         """Take the hints of a provider, and the devices of which there were too few for any."""

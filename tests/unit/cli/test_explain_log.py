@@ -47,6 +47,53 @@ def test_a_log_of_no_refusal_is_told_in_a_sentence(alignup):
     assert (ended.status, ended.out) == (0, "the log tells of no refusal of default/a\n")
 
 
+CPUS_CHANGED = (
+    b'Oct 24 14:37:24 node1 kubelet: E1024 14:37:24.053489    9720 kubelet.go:1541] "Failed to '
+    b'start ContainerManager" err="start cpu manager error: current set of available CPUs '
+    b'\\"0-7\\" doesn\'t match with CPUs in state \\"0-3\\""\n'
+)
+
+
+def test_a_kubelet_that_does_not_start_is_explained(alignup):
+    """kubernetes#84333."""
+    ended = alignup("explain", "--log", "-", stdin=CPUS_CHANGED)
+    assert ended.status == 1
+    for words in (
+        "the kubelet does not start (CPU manager)",
+        "the kubelet may use CPUs 0-7 of the machine, and the file was written for CPUs 0-3",
+        "file: /var/lib/kubelet/cpu_manager_state",
+        "repair: drain the node, stop the kubelet, delete the file, and start the kubelet",
+        "the kubelet's words: current set of available CPUs \"0-7\" doesn't match",
+    ):
+        assert words in ended.out
+
+    ended = alignup("explain", "--log", "-", "--json", stdin=CPUS_CHANGED * 3)
+    assert ended.status == 1
+    [answer] = ended.lines
+    assert (answer["kubelet"], answer["count"]) == ("does not start", 3)
+
+
+def test_a_start_that_failed_before_refusals_is_told_after_them(alignup):
+    ended = alignup(
+        "explain", "--log", "-", "--tables", "none", stdin=CPUS_CHANGED + LOG.read_bytes()
+    )
+    assert ended.status == 1
+    assert "did not start, and has started since (CPU manager)" in ended.out
+    assert (
+        "did not start"
+        not in alignup(
+            "explain", "--log", "-", "--pod", "gpus", stdin=CPUS_CHANGED + LOG.read_bytes()
+        ).out
+    )
+
+
+def test_a_start_that_failed_for_words_of_no_table_is_told_with_them(alignup):
+    line = CPUS_CHANGED.replace(b"current set of available CPUs", b"no space left on")
+    ended = alignup("explain", "--log", "-", stdin=line)
+    assert ended.status == 1
+    assert "the kubelet's words: no space left on" in ended.out
+
+
 def test_another_file_is_refused_with_the_command_that_gets_one(alignup, write):
     ended = alignup("explain", "--log", write("pod.json", {"kind": "Pod"}))
     assert ended.complains("is of a kubelet's log", "journalctl -u kubelet > kubelet.log")

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from alignup import Node, explain
 from alignup.cli.explain_log import explain_logged
 from alignup.errors import InputError
-from alignup.kubelet.log import log_line, read_log
+from alignup.kubelet import log as kubelet_log
+from alignup.kubelet.log import log_line, read_log, start_error
 from alignup.topology_manager.hints import BitMask, TopologyHint
 from checks.many_cases import check_each
 from inputs.machines import machine_of
@@ -596,3 +597,183 @@ def test_values_of_any_type_do_no_harm(data):
 
     for explanation in explained(lines):
         json.dumps(explanation.to_dict(product=True))
+
+
+# ---- kubelets that do not start
+
+HEAD = "Oct 24 14:37:24 node1 kubelet: E1024 14:37:24.053451    9720"
+CPUS_CHANGED = 'current set of available CPUs "0-7" doesn\'t match with CPUs in state "0-3"'
+NO_RESERVATION = "[cpumanager] unable to determine reserved CPU resources for static policy"
+OTHER_MEMORY = "[memorymanager] the expected machine state is different from the real one"
+
+
+def failed_starts(*lines: str) -> dict[str, kubelet_log.FailedStart]:
+    return read_log([line.encode() for line in lines], "log").failed_starts
+
+
+def ended(error: str, message: str = "Failed to start ContainerManager", file="kubelet.go") -> str:
+    return f'{HEAD} {file}:1541] "{message}" err={json.dumps(error)}'
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (ended(f"start cpu manager error: {CPUS_CHANGED}"), CPUS_CHANGED),
+        (
+            ended(f"failed to run Kubelet: {NO_RESERVATION}", "command failed", "run.go"),
+            NO_RESERVATION,
+        ),
+        (
+            ended(
+                f"failed to run Kubelet: new static policy error: {NO_RESERVATION}",
+                "Failed to run kubelet",
+            ),
+            NO_RESERVATION,
+        ),
+        (ended(CPUS_CHANGED, "Policy start error", "cpu_manager.go"), CPUS_CHANGED),
+        # as fatal lines of older releases have it
+        (
+            f"F0104 02:14:39.1 8371 server.go:273] failed to run Kubelet: {NO_RESERVATION}\n",
+            NO_RESERVATION,
+        ),
+        (
+            (
+                "F0104 02:14:39.1 8371 kubelet.go:1383] Failed to start ContainerManager start cpu "
+                f"manager error: {CPUS_CHANGED}"
+            ),
+            CPUS_CHANGED,
+        ),
+        # k3s
+        (
+            'time="2026-01-04T02:14:39Z" level=fatal msg="kubelet exited: failed to run Kubelet: '
+            + CPUS_CHANGED.replace('"', '\\"')
+            + '"',
+            CPUS_CHANGED,
+        ),
+        (
+            json.dumps(
+                {
+                    "ts": 1.0,
+                    "caller": "kubelet.go:1541",
+                    "msg": "Failed to start ContainerManager",
+                    "err": f"start memory manager error: {OTHER_MEMORY}",
+                }
+            ),
+            OTHER_MEMORY,
+        ),
+    ],
+)
+def test_the_words_by_which_a_kubelet_ends_are_found(line, words):
+    assert list(failed_starts(line)) == [words]
+    assert start_error(words) is not None
+
+
+def test_starts_that_fail_for_the_same_words_are_counted():
+    lines = [
+        ended(
+            CPUS_CHANGED,
+            "Static policy invalid state, please drain node and remove policy state file",
+        ),
+        ended(CPUS_CHANGED, "Policy start error", "cpu_manager.go"),
+        ended(f"start cpu manager error: {CPUS_CHANGED}"),
+    ]
+    [failed] = failed_starts(*lines * 3).values()
+    assert (failed.count, failed.started_since) == (3, False)
+
+    [failed] = failed_starts(*lines, f'{HEAD} kubelet.go:1] "SyncLoop ADD" source="api"').values()
+    assert failed.started_since
+
+
+def test_other_programs_that_fail_are_not_kubelets():
+    hello = f'{HEAD} kubelet.go:1] "Hello"'
+    assert not failed_starts(hello, ended("listen: address in use", "command failed", "run.go"))
+    assert failed_starts(hello, ended("failed to run Kubelet: swap", "command failed", "run.go"))
+
+
+@pytest.mark.parametrize(
+    ("difference", "sentence", "repair"),
+    [
+        (
+            (
+                'resource="memory" field="TotalMemSize" node=2 TotalMemSize1=135233794048 '
+                "TotalMemSize2=135277490176"
+            ),
+            "NUMA node 2 has 126.0Gi of memory, and had 125.9Gi when the file was written",
+            "there is no setting to put back",
+        ),
+        (
+            (
+                'resource="hugepages-2Mi" field="TotalMemSize" node=0 TotalMemSize1=1048576 '
+                "TotalMemSize2=2097152"
+            ),
+            "NUMA node 0 has 2Mi of hugepages-2Mi, and had 1Mi",
+            "set the hugepages back",
+        ),
+        (
+            'node=1 resource="memory" field="SystemReserved" SystemReserved1=1 SystemReserved2=2',
+            "of NUMA node 1, 2 of memory is reserved, and 1 was",
+            "set reservedMemory back",
+        ),
+        (
+            'field="TotalMemSize" TotalMemSize1=1073741825 TotalMemSize2=1073741826',
+            "a NUMA node has 1073741826 bytes of memory, and had 1073741825 bytes",
+            "delete the file",
+        ),
+        ('field="TotalMemSize"', "", ""),
+    ],
+)
+def test_what_differs_of_the_memory_is_told(difference, sentence, repair):
+    message = "Memory states for the NUMA node and resource are different"
+    [failed] = failed_starts(
+        f'{HEAD} policy_static.go:718] "{message}" {difference}',
+        ended(f"start memory manager error: {OTHER_MEMORY}"),
+    ).values()
+    assert sentence in failed.difference
+    assert repair in failed.repair
+    assert bool(failed.difference) == bool(sentence)
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ('"Node state didn\'t have node ID" nodeID=3', "the machine has no NUMA node 3"),
+        (
+            '"Node states were different" lengthNode1=2 lengthNode2=4',
+            "the machine has 4 NUMA nodes, and the file 2",
+        ),
+        (
+            (
+                '"NUMA node and resource had different memory states" node=0 resource="memory" '
+                'field="free" free1=1024 free2=2048'
+            ),
+            "NUMA node 0 has 1Ki of memory free in the file, and 2Ki by its containers",
+        ),
+    ],
+)
+def test_what_differs_of_the_nodes_is_told(line, sentence):
+    [failed] = failed_starts(
+        f"{HEAD} policy_static.go:7] {line}", ended(f"start memory manager error: {OTHER_MEMORY}")
+    ).values()
+    assert sentence in failed.difference
+    assert "delete the file" in failed.repair
+
+
+TABLE = json.loads(Path(kubelet_log.__file__).with_name("start_errors.json").read_text())
+
+
+@pytest.mark.parametrize("entry", TABLE, ids=lambda entry: entry["text"][:60])
+def test_each_text_of_the_table_is_found_by_its_words(entry):
+    """Each with values in place of Go's verbs, and the first entry of the table that fits."""
+    text = entry["text"].replace('"%s"', "%q").replace("%q", '"a-b"')
+    for verb in ("%s", "%d", "%v", "%w"):
+        text = text.replace(verb, "7 of them")
+
+    error = start_error(text)
+    assert error is not None
+    assert (error.component, error.file) == (entry["component"], entry.get("file", ""))
+    assert error.repair
+    assert "{" not in error.cause + error.repair
+
+
+def test_words_of_no_table_have_no_meaning():
+    assert start_error("running with swap on is not supported") is None
