@@ -305,6 +305,7 @@ def resize(
     source: NodeSource, versions: Sequence[KubeletVersion], names: Sequence[str], *, as_json: bool
 ) -> int:
     """Resize pods one after the other, print the kubelet's answers, and return the exit status."""
+    from alignup.node.resize import kept_amounts
     from alignup.replay.scenario import resized
 
     loaded = load_node(source, versions[0] if versions else None)
@@ -312,6 +313,7 @@ def resize(
     console = make_console()
     status = 0
     for request in asked_resizes(names, source, loaded):
+        before = node.manager.pod(request.uid)
         admission = resized(node, request)
         pod = node.manager.pod(request.uid)
         if not admission.admitted:
@@ -327,6 +329,9 @@ def resize(
         )
         if admission.message:
             console.print(f"  {safe(admission.message)}")
+        elif admission.admitted:
+            for sentence in kept_amounts(node, before):
+                console.print(f"  but {safe(sentence)}")
 
         show_containers(console, node, admission)
 

@@ -188,6 +188,9 @@ def explain_resizes(loaded: inputs.LoadedNode, resizes: Sequence[Resize], *, as_
         if explanation.cause:
             click.echo(one_line(f"  {explanation.cause}"))
 
+        for sentence in explanation.kept:
+            click.echo(one_line(f"  but {sentence}"))
+
         for suggestion in explanation.suggestions:
             click.echo(one_line(f"  would help: {suggestion.text}"))
 

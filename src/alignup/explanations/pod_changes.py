@@ -24,6 +24,7 @@ from alignup.kubernetes.node_fit import requests_of
 from alignup.kubernetes.pod import Container, Pod, QOSClass, is_device, is_pinned_memory
 from alignup.kubernetes.policy_options import OPTION_GATES
 from alignup.kubernetes.quantity import parse_quantity
+from alignup.node.resize import kept_amounts
 from alignup.records import Record, json_fields, replace
 from alignup.topology_manager.admission import DEFERRED, Resize
 
@@ -502,6 +503,8 @@ class ResizeExplanation(Record):
     Attributes:
         pod: `namespace/name`.
         cause: a sentence; empty when allocated.
+        kept: what containers keep of their own though they ask for other amounts, once the resize
+            is allocated.
     """
 
     pod: str
@@ -509,6 +512,7 @@ class ResizeExplanation(Record):
     answer: Resize
     cause: str = ""
     suggestions: tuple[Suggestion, ...] = ()
+    kept: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.answer)
@@ -516,7 +520,7 @@ class ResizeExplanation(Record):
     def to_dict(self) -> dict[str, Any]:
         """Return the explanation in JSON's types."""
         return {
-            **json_fields(self, "pod", "uid", "cause", "suggestions"),
+            **json_fields(self, "pod", "uid", "cause", "kept", "suggestions"),
             "admitted": bool(self),
             "reason": self.answer.status,
             "message": self.answer.message,
@@ -537,12 +541,15 @@ def explain_resize(
     """
     pod = node.manager.pod(uid)
     name = pod.namespaced_name
-    answer = node.copy().resize(uid, containers, whole)
+    resized_node = node.copy()
+    answer = resized_node.resize(uid, containers, whole)
+    resized = resized_pod(pod, containers, whole)
     if answer:
-        return ResizeExplanation(name, uid, answer)
+        kept = kept_amounts(resized_node, pod)
+        remedies = tuple(_anew(node, resized)) if kept else ()
+        return ResizeExplanation(name, uid, answer, suggestions=remedies, kept=kept)
 
     cause = next(meaning for phrase, meaning in _CAUSES if phrase in answer.message)
-    resized = resized_pod(pod, containers, whole)
     suggestions = [
         *_with_gates(node, uid, containers, whole),
         *_smaller(node, pod, resized),
@@ -554,10 +561,18 @@ def explain_resize(
     return ResizeExplanation(name, uid, answer, cause, tuple(suggestions))
 
 
+def _gives_all(node: Node, pod: Pod, containers: Amounts, whole: Amounts | None = None) -> bool:
+    """Return whether a node resizes a pod, and its containers then have what they ask for."""
+    return bool(node.resize(pod.uid, containers, whole)) and not kept_amounts(node, pod)
+
+
 def _with_gates(
     node: Node, uid: str, containers: Amounts, whole: Amounts | None
 ) -> Iterator[Suggestion]:
-    """Yield the feature gates with which the resources would be allocated, the fewest."""
+    """Yield the feature gates with which the containers would have what they ask for, the fewest.
+
+    With some the resize is only "allocated", and CPUs and memory stay: these help nobody.
+    """
     feature_gates = node.config.feature_gates or dict.fromkeys(OPTION_GATES, True)
     for names in (_GATES[:1], _GATES[1:], _GATES):
         gates = dict.fromkeys(names, True)
@@ -567,7 +582,7 @@ def _with_gates(
         except ConfigError:  # its release does not know them
             continue
 
-        if changed_node.resize(uid, containers, whole):
+        if _gives_all(changed_node, node.manager.pod(uid), containers, whole):
             text = f"turn on {' and '.join(names)} in the kubelet's featureGates"
             yield Suggestion("kubelet", text, {"kubelet": {"featureGates": gates}})
             return
@@ -584,7 +599,7 @@ def _removals(
     for pod in others[-MOST_REMOVALS:]:
         changed_node = node.copy()
         changed_node.remove(pod.uid)
-        if changed_node.resize(uid, containers, whole):
+        if _gives_all(changed_node, node.manager.pod(uid), containers, whole):
             text = f"remove pod {pod.namespaced_name}"
             yield Suggestion("remove", text, {"remove": [pod.uid]}, minimal=True)
             return
@@ -599,7 +614,7 @@ def _smaller(node: Node, pod: Pod, resized: Pod) -> Iterator[Suggestion]:
     )
 
     containers = _between(pod, resized, part)
-    if part and containers:
+    if part and containers and _gives_all(node.copy(), pod, containers):
         wishes = [
             f"{amount} {resource} for {name}"
             for name, amounts in containers.items()

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from alignup.errors import InputError
 from alignup.kubernetes.manifest import resized_pod
 from alignup.kubernetes.node_fit import NodeObject, requests_of
-from alignup.kubernetes.pod import Pod, QOSClass
+from alignup.kubernetes.pod import Container, Pod, QOSClass
 from alignup.kubernetes.policy_options import gate_is_on
 from alignup.kubernetes.versions import release_of
 from alignup.records import Record
+from alignup.text.counting import counted, format_bytes, named, short_bytes
 from alignup.topology_manager.admission import ALLOCATED, DEFERRED, ContainerAllocation, Resize
 from alignup.topology_manager.scope import TOPOLOGY_AFFINITY_MESSAGE, Refusal
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from alignup.kubernetes.kubelet_config import KubeletConfig
+    from alignup.machine.machine import Machine
     from alignup.providers.cpu.provider import CpuProvider
     from alignup.providers.memory.provider import MemoryProvider
     from alignup.topology_manager.manager import TopologyManager
@@ -66,6 +68,7 @@ class _Node(Protocol):
     """What matters of a node here."""
 
     config: KubeletConfig
+    machine: Machine
     cpu: CpuProvider | None
     memory: MemoryProvider | None
     manager: TopologyManager
@@ -107,6 +110,77 @@ def resize(
     }
     restore = node.bindings()
     return node.manager.lock.attempt(_resized, _undo, node, pod, resized, allocations, restore)
+
+
+def kept_amounts(node: _Node, before: Pod) -> tuple[str, ...]:
+    """Return what containers keep of their own although a resize asks for other amounts.
+
+    A kubelet that allocates a resize leaves the CPUs and the memory that its managers have given as
+    they are: `Allocate` of the static policies finds the container in its state, and returns.
+
+    Args:
+        node: the node after the resize.
+        before: the pod before it.
+
+    Returns:
+        A sentence for each container and amount.
+    """
+    after = node.manager.pod(before.uid)
+    sentences: list[str] = []
+    for old, new in zip(before.all_containers, after.all_containers, strict=True):
+        sentences += filter(None, (_kept_cpus(node, after, old, new),))
+        sentences += _kept_memory(node, after, old, new)
+
+    return tuple(sentences)
+
+
+def _kept_cpus(node: _Node, pod: Pod, old: Container, new: Container) -> str:
+    """Return that a container has other exclusive CPUs than it asks for; empty if it has not."""
+    is_unchanged = old.requests.get("cpu") == new.requests.get("cpu")
+    if is_unchanged or node.cpu is None or node.cpu.pod_cpus(pod.uid) is not None:
+        return ""
+
+    cpus = node.cpu.cpus(pod.uid, new.name)
+    count = 0 if cpus is None else len(cpus)
+    if count == new.exclusive_cpus:
+        return ""
+
+    wanted = counted(new.exclusive_cpus, "exclusive CPU")
+    if not count:
+        return f"{new.name} stays in the shared pool, and gets none of the {wanted} it asks for"
+
+    kept = f"{new.name} keeps its {counted(count, 'exclusive CPU')} ({cpus})"
+    if not new.exclusive_cpus:
+        return f"{kept}, though what it asks for now is from the shared pool"
+    return f"{kept}, and does not get the {new.exclusive_cpus} it asks for"
+
+
+def _kept_memory(node: _Node, pod: Pod, old: Container, new: Container) -> Iterator[str]:
+    """Yield the types of memory of which a container has another amount than it asks for."""
+    if node.memory is None:
+        return
+
+    blocks = node.memory.blocks(pod.uid, new.name)
+    sizes = {numa_node.id: numa_node.memory for numa_node in node.machine.numa_nodes}
+    old_amounts, new_amounts = dict(old.memory), dict(new.memory)
+    for kind in _differing(old_amounts, new_amounts):
+        size = sum(block.size for block in blocks if block.type == kind)
+        wanted = new_amounts.get(kind, 0)
+        if size in (0, wanted):
+            continue
+
+        ids = sorted({id_ for block in blocks if block.type == kind for id_ in block.numa_nodes})
+        place = named("NUMA node", ids)
+        sentence = (
+            f"{new.name} stays pinned to {place} with its {format_bytes(size)} of {kind}; the "
+            f"{format_bytes(wanted)} it asks for are not reserved"
+        )
+        capacity = sum(sizes[id_] for id_ in ids)
+        if kind == "memory" and capacity < wanted:
+            have = "has" if len(ids) == 1 else "have"
+            sentence += f", and {place} {have} only {short_bytes(capacity)}"
+
+        yield sentence
 
 
 def _resized(node: _Node, _pod: Pod, resized: Pod, *_: object) -> Resize:

@@ -221,9 +221,26 @@ def test_a_resize_is_explained(alignup, write):
     ended = alignup("explain", "--node", ARCHIVE, "--resize", "--json", file)
     (line,) = ended.lines
     assert (ended.status, line["reason"]) == (1, "Infeasible")
-    assert {suggestion["kind"] for suggestion in line["suggestions"]} >= {"kubelet"}
+    # with the feature gate the resize would be allocated, and the container keep its CPU
+    assert [suggestion["kind"] for suggestion in line["suggestions"]] == ["pod"]
     shown = alignup("explain", "--node", ARCHIVE, "--resize", file)
-    assert "would help: turn on InPlacePodVerticalScalingExclusiveCPUs" in shown.out
+    assert "would help: delete the pod and create it with these resources" in shown.out
+
+
+def test_what_stays_though_a_resize_is_allocated_is_said(alignup, write):
+    with tarfile.open(ARCHIVE) as archive:
+        member = archive.extractfile("./var/lib/kubelet/config.yaml")
+        assert member is not None
+        kubelet = json.load(member)
+
+    kubelet["featureGates"] = {"InPlacePodVerticalScalingExclusiveCPUs": True}
+    source = ("--node", ARCHIVE, "--config", write("kubelet.json", kubelet))
+    source += ("--kubelet-version", "1.37")
+    file = write("more.json", wanted("p51-04-node-real", cpu="2"))
+    words = "but c0 keeps its 1 exclusive CPU (5), and does not get the 2 it asks for"
+    for name in ("admit", "explain"):
+        shown = alignup(name, *source, "--resize", file)
+        assert (shown.status, words in shown.out) == (0, True), shown.err
 
 
 def test_who_is_not_there_cannot_be_resized(alignup, write):

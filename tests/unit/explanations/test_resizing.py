@@ -65,45 +65,81 @@ def test_the_words_of_each_release_have_a_cause(version, resources, cause) -> No
     assert cause in explain_resize(node, "a", {"c": resources}).cause
 
 
-def test_a_guaranteed_pod_may_be_made_anew_or_the_gate_turned_on() -> None:
+def test_a_guaranteed_pod_may_be_made_anew() -> None:
+    """A gate would have the kubelet allocate the resize, and the container keeps its CPUs."""
     node = node_of()
     assert node.admit(pod("a", amounts("2")))
     explanation = explain_resize(node, "a", {"c": amounts("3")})
 
     assert (bool(explanation), explanation.answer.status) == (False, "Infeasible")
     assert "static CPU policy" in explanation.cause
-    assert [suggestion.kind for suggestion in explanation.suggestions] == ["kubelet", "pod"]
-    assert explanation.suggestions[0].attempt == {
-        "kubelet": {"featureGates": {"InPlacePodVerticalScalingExclusiveCPUs": True}}
-    }
-    assert "c would get CPUs 1-3" in explanation.suggestions[1].text
+    assert [suggestion.kind for suggestion in explanation.suggestions] == ["pod"]
+    assert "c would get CPUs 1-3" in explanation.suggestions[0].text
     facts = json.loads(json.dumps(explanation.to_dict()))
-    assert (facts["reason"], facts["admitted"], len(facts["suggestions"])) == (
-        "Infeasible",
-        False,
-        2,
-    )
+    assert (facts["reason"], facts["admitted"], facts["kept"]) == ("Infeasible", False, [])
+    assert len(facts["suggestions"]) == 1
     assert node.allocation("a", "c").cpus is not None
     assert node.pods[0].containers[0].requests["cpu"] == 2000
 
 
 @pytest.mark.parametrize(
-    ("resources", "managers"),
+    ("resources", "has_gate"),
     [
-        (amounts("3"), ["CPUs"]),
-        (amounts("2", "2Gi"), ["Memory"]),
-        (amounts("3", "2Gi"), ["CPUs", "Memory"]),
+        (amounts("700m"), True),
+        (amounts("3500m"), True),
+        (amounts("500m", "2Gi"), False),
+        (amounts("700m", "2Gi"), False),
     ],
 )
-def test_the_fewest_gates_are_turned_on(resources, managers) -> None:
+def test_a_gate_is_offered_where_the_container_gets_what_it_asks_for(resources, has_gate) -> None:
     node = node_of()
-    assert node.admit(pod("a", amounts("2")))
+    assert node.admit(pod("a", amounts("500m")))
     explanation = explain_resize(node, "a", {"c": resources})
 
-    [suggestion] = [made for made in explanation.suggestions if made.kind == "kubelet"]
-    gates = [f"InPlacePodVerticalScalingExclusive{manager}" for manager in managers]
-    assert suggestion.attempt == {"kubelet": {"featureGates": dict.fromkeys(gates, True)}}
-    assert suggestion.text == f"turn on {' and '.join(gates)} in the kubelet's featureGates"
+    gates = [made for made in explanation.suggestions if made.kind == "kubelet"]
+    assert bool(gates) is has_gate
+    for suggestion in gates:
+        gate = "InPlacePodVerticalScalingExclusiveCPUs"
+        assert suggestion.attempt == {"kubelet": {"featureGates": {gate: True}}}
+        assert suggestion.text == f"turn on {gate} in the kubelet's featureGates"
+
+
+@pytest.mark.parametrize("version", ["1.36", "1.37", "1.38"])
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        ("2", amounts("3"), ["c keeps its 2 exclusive CPUs (1-2), and does not get the 3"]),
+        ("2", amounts("1"), ["c keeps its 2 exclusive CPUs (1-2), and does not get the 1"]),
+        ("2", amounts("1500m"), ["c keeps its 2 exclusive CPUs (1-2), though what it asks"]),
+        ("2", amounts("2", "2Gi"), ["c stays pinned to NUMA node 0 with its 1Gi of memory; "]),
+        ("2", amounts("2", "17Gi"), ["NUMA node 0 has only 16Gi"]),
+        ("2", amounts("3", "2Gi"), ["c keeps its 2 exclusive", "the 2Gi it asks for are not"]),
+        ("500m", amounts("600m"), []),
+    ],
+)
+def test_what_a_container_keeps_after_a_resize_is_said(version, before, after, words) -> None:
+    names = ("InPlacePodVerticalScalingExclusiveCPUs", "InPlacePodVerticalScalingExclusiveMemory")
+    node = node_of(version, topologyManagerPolicy="none", featureGates=dict.fromkeys(names, True))
+    assert node.admit(pod("a", amounts(before)))
+    explanation = explain_resize(node, "a", {"c": after})
+    assert explanation
+    assert len(explanation.kept) == len(words)
+    for sentence, part in zip(explanation.kept, words, strict=True):
+        assert part in sentence
+
+    assert explanation.to_dict()["kept"] == list(explanation.kept)
+    kinds = [suggestion.kind for suggestion in explanation.suggestions]
+    assert kinds in ([], ["pod"]) if words else not kinds
+
+
+def test_a_container_of_the_shared_pool_stays_there() -> None:
+    node = node_of("1.37", featureGates={"InPlacePodVerticalScalingExclusiveCPUs": True})
+    assert node.admit(pod("a", amounts("1500m")))
+    explanation = explain_resize(node, "a", {"c": amounts("2")})
+    assert explanation.kept == (
+        "c stays in the shared pool, and gets none of the 2 exclusive CPUs it asks for",
+    )
+    assert "c would get CPUs 1-2" in explanation.suggestions[0].text
 
 
 def test_another_pod_may_go_or_less_be_wanted() -> None:

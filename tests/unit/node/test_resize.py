@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from alignup.errors import InputError, UnknownPodError
 from alignup.machine.cpuset import CPUSet
 from alignup.node import Node
+from alignup.node.resize import kept_amounts
 from alignup.replay import replay
 
 CPU_GATE = {"InPlacePodVerticalScalingExclusiveCPUs": True}
@@ -423,3 +424,22 @@ def test_a_resized_sidecar_counts_beside_static_policies_and_an_init_container_t
     made["spec"]["initContainers"] = [{"name": "i", "resources": amounts("2"), **sidecar}]
     assert node.admit(made)
     assert node.resize("u", {"i": amounts("1")}).message == message
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "sentences"),
+    [
+        (amounts("2"), amounts("4"), 1),
+        (amounts("2"), amounts("4", "2Gi"), 2),
+        (amounts("2"), amounts("2"), 0),
+        (BURSTABLE, {"requests": {"cpu": "2"}}, 0),
+    ],
+)
+def test_what_stays_after_a_resize_is_told_by_container(before, after, sentences) -> None:
+    names = ("InPlacePodVerticalScalingExclusiveCPUs", "InPlacePodVerticalScalingExclusiveMemory")
+    node = node_of("1.37", "none", dict.fromkeys(names, True))
+    assert node.admit(pod_of(before))
+    pod = node.pods[0]
+    assert kept_amounts(node, pod) == ()
+    assert node.resize("u", {"c": after})
+    assert len(kept_amounts(node, pod)) == sentences
