@@ -456,6 +456,8 @@ def show(node: Node, title: str, answers: Sequence[Answer], present: Sequence[Po
         answers: for each pod.
         present: pods that were on the node already.
     """
+    from alignup.explanations.words import shared_pool_notes
+
     console = make_console()
     console.print(safe(title))
     if present:
@@ -483,7 +485,12 @@ def show(node: Node, title: str, answers: Sequence[Answer], present: Sequence[Po
             show_hints(console, offers, node.machine.numa_node_ids)
 
     if node.shared_cpus is not None:
-        console.print(f"\nshared pool: CPUs {node.shared_cpus}")
+        console.print(f"\nshared pool: CPUs {node.shared_cpus or 'none'}")
+        is_used = any(
+            admission.admitted and any(sharing_lines(node, pod)) for pod, admission, *_ in answers
+        )
+        for note in shared_pool_notes(node, node.shared_cpus, is_used=is_used):
+            console.print(f"  {note}")
 
 
 def show_containers(console: Console, node: Node, admission: Admission) -> None:

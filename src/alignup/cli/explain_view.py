@@ -294,6 +294,9 @@ def show_tables(
     if not explanation.log:
         console.print(f"the pod is {explanation.qos}")
 
+    for note in explanation.notes:
+        show_prose(console, note, "", "")
+
 
 def show_memory_groups(console: Console, explanation: Explanation) -> None:
     """Print which NUMA nodes share memory, if memory was asked for."""

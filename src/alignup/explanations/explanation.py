@@ -240,6 +240,7 @@ class Explanation(Record):
         after: who would hold what once the pod is admitted; if it is refused, who held what when
             that was decided, earlier containers of the pod among them.
         machine: for pictures.
+        notes: what else matters once the pod is admitted, in sentences: which CPUs it shares.
         log: of a refusal that a kubelet's log tells of: the kubelet's `message`, the `best` hint of
             the decision that refused, what its hints are `merged` into, whether that `agrees`
             (None: not known), and what is `unknown`.
@@ -272,6 +273,7 @@ class Explanation(Record):
     preempted: tuple[str, ...] = ()
     after: Holdings | None = field(default=None, repr=False)
     machine: Machine | None = field(default=None, repr=False)
+    notes: tuple[str, ...] = ()
     log: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @property
@@ -346,6 +348,7 @@ class Explanation(Record):
             "qos",
             "exact",
             "preempted",
+            "notes",
             "resources",
             "neighbours",
             "suggestions",

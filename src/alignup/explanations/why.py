@@ -22,6 +22,7 @@ from alignup.explanations.manifests import asked_by
 from alignup.explanations.product import Choice, merged_score, product_of, reachable
 from alignup.explanations.suggestions import suggestions_for
 from alignup.explanations.trial import Question, Trial, tried
+from alignup.explanations.words import shared_pool_notes
 from alignup.kubernetes.pod import Container, Pod, is_pinned_memory, why_shared
 from alignup.topology_manager.policy import is_as_written
 from alignup.topology_manager.refusal_message import view_of
@@ -98,6 +99,11 @@ def explain(node: Node, pod: Pod | Mapping[str, Any], *, suggest: bool = True) -
     if suggest:
         suggestions = suggestions_for(node, trial, shown_causes, blamed, manifest)
 
+    notes: tuple[str, ...] = ()
+    if admission.admitted:
+        is_shared = any(container.shared_because for container in containers)
+        notes = shared_pool_notes(node, trial.after.shared_cpus, is_used=is_shared)
+
     return Explanation(
         pod=pod.namespaced_name,
         uid=pod.uid,
@@ -119,6 +125,7 @@ def explain(node: Node, pod: Pod | Mapping[str, Any], *, suggest: bool = True) -
         preempted=admission.preempted,
         suggestions=suggestions,
         machine=node.machine,
+        notes=notes,
     )
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from alignup.kubernetes.versions import KNOWN_VERSIONS, release_of
+from alignup.machine.cpuset import CPUSet
+from alignup.providers.cpu.provider import reserved_by
 from alignup.records import replace
 from alignup.text.counting import amount_in, named, shared_unit, short_bytes, some_of
 
@@ -17,7 +20,9 @@ if TYPE_CHECKING:
         ResourcePart,
         Step,
     )
+    from alignup.kubernetes.versions import KubeletVersion
     from alignup.node.holdings import MemoryGroup
+    from alignup.node.node import Node
 
 RESOURCE_COLUMNS: Final = (
     "resource",
@@ -34,6 +39,17 @@ NEIGHBOUR_COLUMNS: Final = ("admitted already", "NUMA nodes", "CPUs", "memory", 
 MOST_HOLDERS: Final = 4
 MOST_NEIGHBOURS: Final = 20
 MOST_SETS: Final = 4
+_STRICT: Final = "strict-cpu-reservation"
+# What a kubelet does once no CPU is in the shared pool.
+EMPTY_POOL: Final = (
+    "the shared pool is empty: containers without CPUs of their own run on all CPUs, those that "
+    "others have for themselves included"
+)
+_STOPS: Final = 'the kubelet does not start again ("default cpuset cannot be empty")'
+KEEP_POOL: Final = (
+    f"to keep CPUs in it, reserve them without {_STRICT}, which leaves reserved CPUs in the pool, "
+    "or let the pods that share CPUs request them, so that the scheduler does not give all away"
+)
 
 
 def resource_rows(
@@ -275,3 +291,45 @@ def neighbour_rows(explanation: Explanation) -> Iterator[tuple[str, ...]]:
         nodes = {node for node, bits in explanation.before.node_cpus.items() if bits & cpus}
         nodes |= {node for _, node, _ in holding.blocks}
         yield holding.label, ",".join(map(str, sorted(nodes))) or "-", *holding.cells()
+
+
+def shared_pool_notes(node: Node, shared_cpus: CPUSet | None, *, is_used: bool) -> tuple[str, ...]:
+    """Return what matters of the shared pool of CPUs, in sentences.
+
+    Args:
+        node: the node.
+        shared_cpus: the pool; None: the node has no static CPU policy.
+        is_used: whether some container that is asked about runs there.
+    """
+    if shared_cpus is None:
+        return ()
+    if not shared_cpus:
+        return f"{EMPTY_POOL}, and {_STOPS}", KEEP_POOL
+
+    reserved = CPUSet.from_int(reserved_by(node.config, node.machine))
+    if not is_used or not reserved:
+        return ()
+
+    pool = f"containers without CPUs of their own run on CPUs {shared_cpus}"
+    if node.config.cpu_manager_policy_options.strict_cpu_reservation:
+        return (f"{pool}, without the reserved {reserved} ({_STRICT})",)
+
+    inside = CPUSet(reserved & shared_cpus)
+    if not inside:
+        return ()
+
+    return (f"{pool}, the reserved {inside} included; {_leaving_out(node.config.version)}",)
+
+
+def _leaving_out(version: KubeletVersion) -> str:
+    """Return which option leaves reserved CPUs out of the shared pool, for a release."""
+    option = f"the option {_STRICT} of the CPU manager"
+    stage = release_of(version).cpu_options.get(_STRICT)
+    if stage is None:
+        first = next(later for later in KNOWN_VERSIONS if _STRICT in release_of(later).cpu_options)
+        return f"{option} leaves them out, from {first} on"
+    if stage == "GA":
+        return f"{option} leaves them out"
+
+    gate = f"CPUManagerPolicy{stage.capitalize()}Options"
+    return f"{option} leaves them out ({stage} in {version}, feature gate {gate})"

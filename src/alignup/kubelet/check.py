@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import ConfigError, InputError
+from alignup.explanations.words import EMPTY_POOL, KEEP_POOL
 from alignup.kubelet import checkpoints
 from alignup.kubelet.layout import (
     CPU_STATE,
@@ -313,14 +314,16 @@ def _check_cpus(
     if policy != "static":
         return
 
+    strict = config.cpu_manager_policy_options.strict_cpu_reservation
     if not state.shared:
         if state.entries:
-            message = "default cpuset cannot be empty"
-            yield finding("cpus-changed", "the shared pool is empty", message)
+            problem = finding("empty-pool", EMPTY_POOL, "default cpuset cannot be empty")
+            if strict:
+                problem = replace(problem, repair=f"{problem.repair}; {KEEP_POOL}")
+            yield problem
 
         return
 
-    strict = config.cpu_manager_policy_options.strict_cpu_reservation
     fault = reserved_fault(reserved, state.shared, strict=strict)
     if fault is not None:
         yield finding("reserved-cpus", *fault)

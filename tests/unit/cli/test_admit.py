@@ -642,3 +642,45 @@ def test_a_runtime_class_may_be_in_a_file_of_its_own(alignup, write) -> None:
 
     alone = alignup(*arguments, files[1], files[1], "--beyond-kubelet")
     assert alone.complains(f"there is no Pod in {files[1]}, {files[1]}")
+
+
+def test_which_cpus_pods_of_the_shared_pool_run_on_is_said(alignup, write):
+    amounts = {"cpu": "7", "memory": "1Gi"}
+    big = {
+        "metadata": {"name": "big"},
+        "spec": {
+            "containers": [
+                {"name": "c", "image": "i", "resources": {"limits": amounts, "requests": amounts}}
+            ]
+        },
+    }
+    small = {
+        "metadata": {"name": "small"},
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+    }
+    cores = [{"cpus": [cpu], "socket": 0} for cpu in range(8)]
+    machine = write("machine.json", {"numaNodes": [{"id": 0, "memory": 1 << 33, "cores": cores}]})
+    kubelet = {
+        "kind": "KubeletConfiguration",
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "cpuManagerPolicy": "static",
+        "reservedSystemCPUs": "0",
+    }
+    options = {"strict-cpu-reservation": "true"}
+    strict = write("strict.json", {**kubelet, "cpuManagerPolicyOptions": options})
+    plain = write("plain.json", kubelet)
+    pods = [
+        write(f"{pod['metadata']['name']}.json", {"apiVersion": "v1", "kind": "Pod", **pod})
+        for pod in (big, small)
+    ]
+
+    shown = alignup("admit", "-m", machine, "-c", strict, *pods)
+    assert shown.status == 0
+    assert "shared pool: CPUs none\n  the shared pool is empty" in shown.out
+    assert "reserve them without strict-cpu-reservation" in shown.out
+
+    shown = alignup("admit", "-m", machine, "-c", plain, *pods)
+    assert "shared pool: CPUs 0\n  containers without CPUs of their own run on CPUs 0, the res" in (
+        shown.out
+    )
+    assert alignup("admit", "-m", machine, "-c", plain, pods[0]).out.endswith("pool: CPUs 0\n")

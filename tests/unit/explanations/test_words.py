@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from alignup import explain
 from alignup.explanations.explanation import Holder, PlacePart, ResourcePart
 from alignup.explanations.words import (
@@ -11,7 +13,9 @@ from alignup.explanations.words import (
     nodes_in_short,
     offered_in_words,
     resource_rows,
+    shared_pool_notes,
 )
+from alignup.machine.cpuset import CPUSet
 from alignup.node import Node
 from alignup.node.holdings import MemoryGroup
 from alignup.topology_manager.refusal_message import ResourceView
@@ -134,3 +138,71 @@ def test_reserved_free_and_held_add_up_though_init_containers_hand_over() -> Non
 
     assert reused
     assert "reused" in str(explanation.to_dict()["resources"])
+
+
+STRICT = {"cpuManagerPolicyOptions": {"strict-cpu-reservation": "true"}}
+
+
+def pool_node(version: str = "1.37", **fields: Any) -> Node:
+    """Return a node of 8 CPUs of which 0 is reserved."""
+    kubelet = {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0", **fields}
+    machine = machine_of(2, 2)
+    return Node.from_dict({"machine": machine, "kubelet": kubelet, "kubeletVersion": version})
+
+
+def pod_of(name: str, cpu: str) -> dict[str, Any]:
+    amounts = {"cpu": cpu, "memory": "1Gi"}
+    limits = amounts if cpu.isdigit() else {}
+    container = {"name": "c", "image": "i", "resources": {"requests": amounts, "limits": limits}}
+    return {"metadata": {"name": name, "uid": name}, "spec": {"containers": [container]}}
+
+
+@pytest.mark.parametrize(
+    ("version", "words"),
+    [
+        ("1.31", "leaves them out, from 1.32 on"),
+        ("1.32", "(alpha in 1.32, feature gate CPUManagerPolicyAlphaOptions)"),
+        ("1.34", "(beta in 1.34, feature gate CPUManagerPolicyBetaOptions)"),
+        ("1.37", "the option strict-cpu-reservation of the CPU manager leaves them out"),
+    ],
+)
+def test_a_pod_of_the_shared_pool_is_told_that_it_runs_on_reserved_cpus(version, words) -> None:
+    (note,) = explain(pool_node(version), pod_of("a", "500m")).notes
+    assert "run on CPUs 0-7, the reserved 0 included" in note
+    assert note.endswith(words)
+    assert explain(pool_node(version), pod_of("a", "2")).notes == ()
+
+
+def test_reserved_cpus_that_are_counted_are_named_too() -> None:
+    node = pool_node(reservedSystemCPUs="", systemReserved={"cpu": "2"})
+    (note,) = explain(node, pod_of("a", "500m")).notes
+    assert "the reserved 0,4 included" in note
+
+
+def test_with_the_option_reserved_cpus_are_not_in_the_pool() -> None:
+    (note,) = explain(pool_node(**STRICT), pod_of("a", "500m")).notes
+    assert note.endswith("run on CPUs 1-7, without the reserved 0 (strict-cpu-reservation)")
+
+
+def test_that_the_pool_is_empty_is_said_of_whoever_comes() -> None:
+    node = pool_node(**STRICT)
+    explanation = explain(node, pod_of("big", "7"))
+    assert "the shared pool is empty" in explanation.notes[0]
+    assert "default cpuset cannot be empty" in explanation.notes[0]
+    assert "reserve them without strict-cpu-reservation" in explanation.notes[1]
+    assert explanation.to_dict()["notes"] == list(explanation.notes)
+
+    assert node.admit(pod_of("big", "7"))
+    assert explain(node, pod_of("small", "500m")).notes == explanation.notes
+    assert explain(node, pod_of("next", "1")).notes == ()  # it is refused
+
+    # what is said to help does
+    plain = pool_node()
+    assert plain.admit(pod_of("big", "7"))
+    assert plain.shared_cpus == CPUSet("0")
+
+
+def test_without_a_static_policy_there_is_no_pool() -> None:
+    node = pool_node(cpuManagerPolicy="none")
+    assert shared_pool_notes(node, node.shared_cpus, is_used=True) == ()
+    assert explain(node, pod_of("a", "500m")).notes == ()

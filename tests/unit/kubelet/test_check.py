@@ -411,3 +411,27 @@ def test_init_containers_with_devices_that_have_ended_refuse_their_pod(tmp_path,
     pod["status"] = {"phase": phase}
     place = place_with(tmp_path / "root", pod, guaranteed("other", (2, 1, 1)))
     assert outcomes(place) == {"first": reason, "other": True}
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_an_empty_shared_pool_is_told_with_what_keeps_cpus_in_it(tmp_path, strict):
+    root = write_root(tmp_path / "root", server(sockets=1, cores=8, nodes=1, memory=16 << 20))
+    options = {"strict-cpu-reservation": "true"} if strict else {}
+    config = {
+        "cpuManagerPolicy": "static",
+        "reservedSystemCPUs": "0",
+        "cpuManagerPolicyOptions": options,
+    }
+    node = Node(read_machine(root), config)
+    manifest = guaranteed("big", (15 if strict else 14, 1))
+    assert node.admit(manifest)
+    write_node(root, node, [manifest])
+    Place(root, root / "var/lib/kubelet", root / "var/lib/kubelet/config.yaml").configure(**config)
+
+    findings = check_node(FolderFiles(root), {"kubelet_version": "1.36"})
+    empty = [finding for finding in findings if finding.kind == "empty-pool"]
+    assert bool(empty) is strict
+    for finding in empty:
+        assert "run on all CPUs" in finding.text
+        assert "default cpuset cannot be empty" in finding.effect
+        assert "without strict-cpu-reservation" in finding.repair
