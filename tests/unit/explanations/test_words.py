@@ -199,7 +199,7 @@ def test_that_the_pool_is_empty_is_said_of_whoever_comes() -> None:
     # what is said to help does
     plain = pool_node()
     assert plain.admit(pod_of("big", "7"))
-    assert plain.shared_cpus == CPUSet("0")
+    assert plain.shared_cpus == CPUSet([0])
 
 
 def test_without_a_static_policy_there_is_no_pool() -> None:
