@@ -5,9 +5,10 @@ The flags of a kubelet are read here too, as words or in a text such as a system
 kubeletConfigFlagPrecedence). `kubelet_flags.json` has those that matter: the field that each sets,
 the form of its value (`_FORMS`), and what joins the values of one that comes several times.
 
-`configuration_wrappers.json` says in one place which documents hold a kubelet's configuration, and
-where in them. What else is in a text is passed over, and named in one warning. A text that holds no
-field is an error: the defaults are nobody's intention.
+`configuration_wrappers.json` says in one place which documents hold a kubelet's configuration,
+where in them, and which platform adds its own to it (`platform_reservations.py`). What else is in a
+text is passed over, and named in one warning. A text that holds no field is an error: the defaults
+are nobody's intention.
 """
 
 from __future__ import annotations
@@ -20,6 +21,12 @@ from functools import cache
 from typing import Any, Final, TypeAlias
 
 from alignup.errors import InputError, errors_in, warn
+from alignup.kubernetes.platform_fields import (
+    fields_of_deckhouse,
+    fields_of_kubespray,
+    fields_of_platform,
+    fields_of_settings,
+)
 from alignup.kubernetes.policy_options import GO_BOOLEANS
 from alignup.kubernetes.versions import known_names, read_table
 from alignup.records import Record, field
@@ -28,12 +35,18 @@ from alignup.text.documents import TEXT_LIMIT, read_documents
 from alignup.text.known_keys import unknown_keys
 
 _MOST_DIGITS: Final = 9
+# The flags of amounts that units of OpenShift take from a file beside them.
+_AMOUNTS: Final = frozenset({"kube-reserved", "system-reserved"})
 
 _COMMENT: Final = re.compile(r"[ \t]*[#;]")
 _OTHER_PROGRAM: Final = re.compile(r"(?:^|[\s/])(?:kube-(?!let)[a-z-]+|grep)\s")
 _QUOTES: Final = str.maketrans("", "", "\"'`")
 _VARIABLE: Final = re.compile(r"(?:[A-Za-z_]\w*=)+(?=--)")
-_RANCHERS: Final = re.compile(r"--kubelet-arg[= ]\s*(?:--)?")
+# `--kubelet-arg=` of Rancher's, `--kubelet-extra-args=` of k0s, `--extra-config=` of minikube.
+_ARGUMENT_OF: Final = re.compile(
+    r"--(?:kubelet-arg[= ]\s*|kubelet-extra-args=|extra-config[= ]\s*kubelet\.)(?:--)?"
+)
+_SHELL_VARIABLE: Final = re.compile(r"\$(?:\{\w+\}|\w+)")
 _KIND: Final = "KubeletConfiguration"
 
 _GET: Final = (
@@ -41,6 +54,8 @@ _GET: Final = (
 )
 
 _MOST_NESTED: Final = 4
+# A text that begins with a table of Bottlerocket's settings, or with one of them.
+_TOML: Final = re.compile(r'\s*(?:#[^\n]*\n\s*)*(?:\[\s*settings\s*[\].]|settings\s*\.[\w.\s"-]*=)')
 _OBJECT: Final = re.compile(r"^(?:kind|apiVersion):|^\s*[{\[]\s*[\"{]", re.MULTILINE)
 _DATA_URL: Final = re.compile(r"data:[^,;]*(?:;(?!base64)[^,;]*)*(;base64)?,(.*)", re.DOTALL)
 _MIME: Final = re.compile(r"\s*(?:MIME-Version|Content-Type):", re.IGNORECASE)
@@ -114,7 +129,7 @@ def words_in_text(text: str) -> list[str]:
         for line in lines
         if not _COMMENT.match(line) and not _OTHER_PROGRAM.search(line.partition("--")[0])
     ]
-    plain = _RANCHERS.sub("--", " ".join(kept).translate(_QUOTES))
+    plain = _ARGUMENT_OF.sub("--", " ".join(kept).translate(_QUOTES))
     return [_VARIABLE.sub("", word) for word in plain.split()]
 
 
@@ -191,8 +206,28 @@ _FORMS: Final[Mapping[str, Callable[[str, str], Any]]] = {
 }
 
 
+class Configuration(Record):
+    """What a text says of a kubelet.
+
+    Attributes:
+        fields: of a KubeletConfiguration.
+        platform: the platform that adds its own to them before a kubelet reads them; empty: nobody
+            does.
+    """
+
+    fields: Mapping[str, Any]
+    platform: str = ""
+
+
 # Takes what lies at a place of a document, by that name, into the content, at that depth.
 _Take: TypeAlias = "Callable[[Any, str, _Content, int], None]"
+
+
+class _Form(Record):
+    """How what lies at a place is read (`_TAKE`), and whose part of a configuration it is."""
+
+    name: str
+    platform: str = ""
 
 
 class _Content(Record, frozen=False):
@@ -201,18 +236,25 @@ class _Content(Record, frozen=False):
     Attributes:
         fields: with the name of the document that holds them; the parts of one document belong
             together.
+        platform: whose part of a configuration it is; the last that is read.
     """
 
     fields: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
     flags: list[tuple[str, KubeletFlags]] = field(default_factory=list)
     passed_over: list[str] = field(default_factory=list)
+    platform: str = ""
 
     def __len__(self) -> int:
         return len(self.fields) + len(self.flags) + len(self.passed_over)
 
 
 def configuration_fields(text: str | bytes, source: str) -> Mapping[str, Any]:
-    """Return the fields of the one KubeletConfiguration in a text.
+    """Return the fields of the one KubeletConfiguration in a text; see `read_configuration`."""
+    return read_configuration(text, source).fields
+
+
+def read_configuration(text: str | bytes, source: str) -> Configuration:
+    """Return the one KubeletConfiguration in a text.
 
     Flags that a text has beside the fields override them, as in a kubelet. What is passed over is
     warned of.
@@ -255,7 +297,7 @@ def configuration_fields(text: str | bytes, source: str) -> Mapping[str, Any]:
     if content.passed_over:
         warn(f"passed over in {source}: {some_of(content.passed_over)}")
 
-    return fields
+    return Configuration(fields, content.platform)
 
 
 def _different(parts: list[tuple[str, Any]]) -> int:
@@ -273,13 +315,11 @@ def _read_text(text: str | bytes, name: str, content: _Content, depth: int) -> N
 
     `name` is what the text is to be called, empty: what its documents are.
     """
-    documents = []
+    documents: list[object] = []
     reason = None
     try:
         documents = [
-            document
-            for document in read_documents(text, name or "the text")
-            if document is not None
+            document for document in _documents(text, name or "the text") if document is not None
         ]
     except InputError as error:
         reason = error
@@ -301,6 +341,20 @@ def _read_text(text: str | bytes, name: str, content: _Content, depth: int) -> N
         content.passed_over.append("something that is no mapping")
 
 
+def _documents(text: str | bytes, source: str) -> list[object]:
+    """Return the documents of a text of YAML or JSON, or of settings of Bottlerocket in TOML."""
+    characters = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
+    if len(text) > TEXT_LIMIT or not _TOML.match(characters):
+        return read_documents(text, source)
+
+    import tomllib  # noqa: PLC0415  # seldom used
+
+    try:
+        return [tomllib.loads(characters)]
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise InputError(f"expected TOML in {source}: {error}") from error
+
+
 def _flags_of_text(text: str | bytes) -> list[str]:
     """Return the words of a text that has flags and no documents in it."""
     if isinstance(text, bytes):
@@ -311,13 +365,31 @@ def _flags_of_text(text: str | bytes) -> list[str]:
 
 
 def _take_flags(arguments: list[str], name: str, content: _Content) -> None:
-    flags = read_flags(arguments)
+    kept, unset = _without_variables(arguments)
+    flags = read_flags(kept)
+    content.passed_over += unset
     if flags:
         content.flags.append((name, flags))
     elif flags.config:
         content.passed_over.append(f"flags that name the configuration file {flags.config}")
     else:
         content.passed_over.append(name)
+
+
+def _without_variables(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """Return arguments without amounts that a shell variable has, and those amounts in words."""
+    kept = []
+    unset = []
+    for argument in arguments:
+        name, equals, value = argument.partition("=")
+        parts = value.split(",")
+        clear = [part for part in parts if not _SHELL_VARIABLE.search(part)]
+        if equals and len(clear) < len(parts) and name.lstrip("-") in _AMOUNTS:
+            unset += [f"{part} of {name}" for part in parts if part not in clear]
+            argument = f"{name}={','.join(clear)}"  # noqa: PLW2901
+        kept.append(argument)
+
+    return kept, unset
 
 
 def _read_document(
@@ -336,13 +408,10 @@ def _read_document(
         content.passed_over.append(label)
     elif wrapper in wrappers:
         count = len(content)
-        for path, form in wrappers[wrapper].items():
-            for part_label, value in _values_at(document, path.split(".") if path else [], label):
-                _TAKE[form](value, part_label, content, depth + 1)
-
+        _read_places(document, wrappers[wrapper], label, content, depth)
         if len(content) == count:
             content.passed_over.append(label)
-        elif not kind:
+        elif not kind and "" not in wrappers[wrapper]:
             content.passed_over += [
                 repr(key) for key in document if key != wrapper[1:] and isinstance(key, str)
             ]
@@ -353,6 +422,30 @@ def _read_document(
         content.fields.append((name or f"a {_KIND}{place}", document))
     else:
         content.passed_over.append(_strange(document))
+
+
+def _read_places(
+    document: Mapping[str, Any],
+    places: Mapping[str, _Form],
+    label: str,
+    content: _Content,
+    depth: int,
+) -> None:
+    """Read what lies at the places of a document, and note whose part of a configuration it is."""
+    for path, form in places.items():
+        steps = path.split(".") if path else []
+        for part_label, value in _values_at(document, steps, label):
+            settled = len(content.fields) + len(content.flags)
+            _TAKE[form.name](value, part_label, content, depth + 1)
+            if len(content.fields) + len(content.flags) > settled or form.name == "switch":
+                content.platform = _platform_of(form, value, content.platform)
+
+
+def _platform_of(form: _Form, value: Any, platform: str) -> str:
+    """Return whose part of a configuration a text is after a place of it is read."""
+    if form.name == "switch" and value is not True:
+        return platform
+    return form.platform or platform
 
 
 def _name_of(document: Mapping[str, Any], kind: str, index: int) -> str:
@@ -408,12 +501,59 @@ def _take_document(value: Any, _: str, content: _Content, depth: int) -> None:
         _read_document(value, "", content, depth, 0)
 
 
-def _take_fields(value: Any, name: str, content: _Content, _: int) -> None:
-    """Take the fields of a KubeletConfiguration, if there are any."""
+def _take_whole(value: Any, name: str, content: _Content, _: int) -> None:
+    """Take a KubeletConfiguration, as a kubelet decodes it."""
     if isinstance(value, Mapping) and (
         value.get("kind") == _KIND or known_names(_KIND) & value.keys()
     ):
         content.fields.append((name, value))
+
+
+def _take_fields(value: Any, name: str, content: _Content, depth: int) -> None:
+    """Take the fields of a platform's object, if there are any."""
+    if not isinstance(value, Mapping):
+        return
+
+    fields = fields_of_platform(value, name)
+    _take_whole(fields, name, content, depth)
+
+
+def _take_settings(value: Any, name: str, content: _Content, _: int) -> None:
+    """Take the settings of Bottlerocket's kubelet."""
+    if isinstance(value, Mapping) and (fields := fields_of_settings(value, name)):
+        content.fields.append((name, fields))
+
+
+def _take_deckhouse(value: Any, name: str, content: _Content, _: int) -> None:
+    """Take what a NodeGroup of Deckhouse says of the kubelet."""
+    if isinstance(value, Mapping) and (fields := fields_of_deckhouse(value, name)):
+        content.fields.append((name, fields))
+
+
+def _take_kubespray(value: Any, _: str, content: _Content, __: int) -> None:
+    """Take the variables of kubespray that are the kubelet's."""
+    fields = fields_of_kubespray(value, "the variables of kubespray")
+    if fields:
+        content.fields.append(("the variables of kubespray", fields))
+
+
+def _take_options(value: Any, name: str, content: _Content, _: int) -> None:
+    """Take the extra options of a profile of minikube that are the kubelet's."""
+    if not isinstance(value, list):
+        return
+
+    options = [option for option in value if isinstance(option, Mapping)]
+    arguments = [
+        f"--{option.get('Key')}={option.get('Value')}"
+        for option in options
+        if option.get("Component") == "kubelet"
+    ]
+    if arguments:
+        _take_flags(arguments, name, content)
+
+
+def _take_switch(_: Any, __: str, ___: _Content, ____: int) -> None:
+    """Take nothing: what is switched on is the place's platform."""
 
 
 def _take_profile(value: Any, name: str, content: _Content, _: int) -> None:
@@ -535,23 +675,34 @@ def _inflated(data: bytes, where: str) -> bytes:
 
 _TAKE: Final[Mapping[str, _Take]] = {
     "arguments": _take_arguments,
+    "deckhouse": _take_deckhouse,
     "document": _take_document,
     "fields": _take_fields,
     "file": _take_file,
+    "kubespray": _take_kubespray,
+    "options": _take_options,
     "profile": _take_profile,
+    "settings": _take_settings,
+    "switch": _take_switch,
     "text": _take_text,
+    "whole": _take_whole,
 }
 
 
 @cache
-def _wrappers() -> Mapping[str, Mapping[str, str]]:
-    """Return the places of what documents hold, and how that is read (`_TAKE`).
+def _wrappers() -> Mapping[str, Mapping[str, _Form]]:
+    """Return the places of what documents hold, and how that is read.
 
     By the kind of a document, or after a stop by a key that one without a kind has. The file has
-    them by project.
+    them by project, and several projects may share a kind.
     """
-    return {
-        kind: places
-        for wrappers in read_table("configuration_wrappers").values()
-        for kind, places in wrappers.items()
-    }
+    places_by_kind: dict[str, dict[str, _Form]] = {}
+    for wrappers in read_table("configuration_wrappers").values():
+        for kind, places in wrappers.items():
+            forms = places_by_kind.setdefault(kind, {})
+            for path, form in places.items():
+                forms[path] = (
+                    _Form(form) if isinstance(form, str) else _Form(form["form"], form["platform"])
+                )
+
+    return places_by_kind

@@ -17,7 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alignup.errors import AlignupWarning, InputError
-from alignup.kubernetes.config_documents import configuration_fields, read_flags
+from alignup.kubernetes.config_documents import (
+    configuration_fields,
+    read_configuration,
+    read_flags,
+)
 from alignup.kubernetes.kubelet_config import load_config
 from alignup.kubernetes.versions import known_names, read_table
 from checks.many_cases import check_each
@@ -36,6 +40,14 @@ FLAG_NAMES = {
 }
 FLAGS = {name: f"--{flag}={ALIGNED[name]}" for name, flag in FLAG_NAMES.items()}
 WORDS = " ".join(FLAGS.values())
+SETTINGS = {
+    "cpu-manager-policy": "static",
+    "topology-manager-policy": "single-numa-node",
+    "reserved-cpus": "0",
+}
+TOML = "[settings.kubernetes]\n" + "".join(
+    f'{name} = "{value}"\n' for name, value in SETTINGS.items()
+)
 WITH_KIND = {
     "apiVersion": "kubelet.config.k8s.io/v1beta1",
     "kind": "KubeletConfiguration",
@@ -214,6 +226,77 @@ WRAPPED = {
     "NodePool": {"kind": "NodePool", "spec": {"template": {"spec": {"kubelet": ALIGNED}}}},
     "Provisioner": {"kind": "Provisioner", "spec": {"kubeletConfiguration": ALIGNED}},
     "GKE": {"kubeletConfig": ALIGNED},
+    "GKE, nested": {
+        "kubeletConfig": {
+            "cpuManagerPolicy": "static",
+            "reservedSystemCPUs": "0",
+            "topologyManager": {"policy": "single-numa-node"},
+        }
+    },
+    "GKE's ComputeClass": {
+        "kind": "ComputeClass",
+        "spec": {"nodePoolConfig": {"nodeSystemConfig": {"kubeletConfig": ALIGNED}}},
+    },
+    "eksctl": {"kind": "ClusterConfig", "nodeGroups": [{"kubeletExtraConfig": ALIGNED}]},
+    "eksctl, Bottlerocket": {
+        "kind": "ClusterConfig",
+        "managedNodeGroups": [{"bottlerocket": {"settings": {"kubernetes": SETTINGS}}}],
+    },
+    "eksctl, a NodeConfig": {
+        "kind": "ClusterConfig",
+        "managedNodeGroups": [
+            {
+                "overrideBootstrapCommand": yaml.safe_dump(
+                    {"kind": "NodeConfig", "spec": {"kubelet": {"config": ALIGNED}}}
+                )
+            }
+        ],
+    },
+    "Bottlerocket, as apiclient prints it": {"settings": {"kubernetes": SETTINGS}},
+    "Bottlerocket's user data": {
+        "kind": "EC2NodeClass",
+        "spec": {"userData": f"# a node\n{TOML}"},
+    },
+    "AKS, what az takes": {**ALIGNED, "imageGcHighThreshold": 85},
+    "AKS' Karpenter": {"kind": "AKSNodeClass", "spec": {"kubelet": ALIGNED}},
+    "k0s": {
+        "kind": "ClusterConfig",
+        "spec": {"workerProfiles": [{"name": "numa", "values": ALIGNED}]},
+    },
+    "k0sctl": {
+        "kind": "Cluster",
+        "spec": {"k0s": {"config": {"spec": {"workerProfiles": [{"values": ALIGNED}]}}}},
+    },
+    "k0sctl, flags": {
+        "kind": "Cluster",
+        "spec": {"hosts": [{"installFlags": [f"--kubelet-extra-args='{WORDS}'"]}]},
+    },
+    "Gardener": {"kind": "Shoot", "spec": {"kubernetes": {"kubelet": ALIGNED}}},
+    "Gardener, a worker": {
+        "kind": "Shoot",
+        "spec": {"provider": {"workers": [{"kubernetes": {"kubelet": ALIGNED}}]}},
+    },
+    "minikube's profile": {
+        "KubernetesConfig": {
+            "ExtraOptions": [
+                {"Component": "apiserver", "Key": "v", "Value": "9"},
+                *(
+                    {"Component": "kubelet", "Key": FLAG_NAMES[name], "Value": value}
+                    for name, value in ALIGNED.items()
+                ),
+            ]
+        }
+    },
+    "kubespray": {
+        "kube_version": "1.36.0",
+        "kubelet_cpu_manager_policy": "static",
+        "kubelet_topology_manager_policy": "single-numa-node",
+        "reserved_system_cpus": "0",
+    },
+    "kubespray, other variables": {
+        "kubelet_config_extra_args": ALIGNED_BUT_CPUS,
+        "kubelet_custom_flags": ["--reserved-cpus=0"],
+    },
 }
 
 
@@ -257,6 +340,13 @@ TEXTS = {
     ),
     "k3s": f"/usr/local/bin/k3s agent --kubelet-arg={WORDS[2:].replace(' --', ' --kubelet-arg ')}",
     "microk8s": WORDS.replace(" ", "\n"),
+    "k0s": f'k0s worker --profile numa --kubelet-extra-args="{WORDS}" --debug',
+    "minikube": "minikube start "
+    + " ".join(f"--extra-config=kubelet.{flag}" for flag in flags_without_hyphens()),
+    "Bottlerocket": TOML,
+    "Bottlerocket, dotted": "".join(
+        f"settings.kubernetes.{line}\n" for line in TOML.splitlines()[1:]
+    ),
 }
 
 
@@ -318,6 +408,10 @@ def test_flags_win_over_fields_beside_them():
         ),
         (json.dumps({**WRAPPED["Talos"], "cluster": {}}), "passed over in k: 'cluster'"),
         (
+            f"kubelet --system-reserved=cpu=${{CPU}},pid=9 {WORDS}",
+            "passed over in k: cpu=${CPU} of --system-reserved",
+        ),
+        (
             f"kubelet --config=/etc/k.yaml {WORDS}",
             "passed over in k: /etc/k.yaml, which the flags name as the configuration file",
         ),
@@ -325,7 +419,10 @@ def test_flags_win_over_fields_beside_them():
 )
 def test_what_is_passed_over_is_named_in_one_line(text, message):
     with pytest.warns(AlignupWarning) as caught:
-        assert without_kind(configuration_fields(text, "k")) == ALIGNED
+        fields = without_kind(configuration_fields(text, "k"))
+
+    fields.pop("systemReserved", None)
+    assert fields == ALIGNED
     assert [str(warning.message) for warning in caught] == [message]
 
 
@@ -342,6 +439,8 @@ def test_what_is_passed_over_is_named_in_one_line(text, message):
         ("kind: EC2NodeClass\nspec: {amiFamily: AL2}", "got a EC2NodeClass in k"),
         ("kind: Foo\ncpuManagerPolicy: static", "got a Foo in k"),
         ("kubeletconfig: {}", "got a document in k"),
+        ("[settings.kubernetes]\nmax-pods = ", "expected TOML in the text: .* in k"),
+        ("[settings.kubernetes]\na = " + "[" * 9000, "expected TOML in the text: .* in k"),
         ("NAME READY\nx 0/1", "got something that is no mapping in k"),
         ("just --verbose words", "got the flags in k"),
         ("kubelet --config=/a.yaml", "got flags that name the configuration file /a.yaml in k"),
@@ -481,6 +580,7 @@ def test_odd_documents_are_fields_or_one_line(kind, document):
     ],
 )
 @pytest.mark.filterwarnings("ignore:passed over:alignup.errors.AlignupWarning")
+@pytest.mark.filterwarnings("ignore:.*reserv:alignup.errors.AlignupWarning")
 def test_the_reports_files(name, policy):
     """Static CPUs are in all of them."""
     config = load_config((FORMATS / name).read_bytes(), name)
@@ -496,6 +596,51 @@ def test_every_flag_of_the_table_sets_a_field_that_a_kubelet_has(flag, row):
 
     assert fields.keys() == {row["field"]} <= known_names("KubeletConfiguration")
     assert all(fields.values())
+
+
+@pytest.mark.parametrize(
+    ("document", "platform"),
+    [
+        ("KubeletConfig", "OpenShift"),
+        ("NodeConfig, flags", "EKS"),
+        ("EC2NodeClass, a script", "EKS"),
+        ("Bottlerocket's user data", "EKS"),
+        ("Talos", "Talos"),
+        ("GKE, nested", "GKE"),
+        ("AKS, what az takes", "AKS"),
+        ("Gardener, a worker", "Gardener"),
+        ("k0s", ""),
+        ("kind", ""),
+        ("configz", ""),
+        ("RKE2", ""),
+        ("with its kind", ""),
+    ],
+)
+def test_whose_part_of_a_configuration_it_is(document, platform):
+    assert read_configuration(json.dumps(WRAPPED[document]), "k").platform == platform
+
+
+@pytest.mark.parametrize(
+    ("is_on", "platform"), [(True, "OpenShift with autoSizingReserved"), (False, "OpenShift")]
+)
+def test_openshift_may_size_the_reservation(is_on, platform):
+    spec = {"kubeletConfig": ALIGNED, "autoSizingReserved": is_on}
+    text = json.dumps({"kind": "KubeletConfig", "spec": spec})
+    assert read_configuration(text, "k").platform == platform
+
+
+def test_az_prints_a_node_pool_of_aks_and_not_of_gke():
+    document = {"kubeletConfig": ALIGNED, "kubeletDiskType": "OS"}
+    with pytest.warns(AlignupWarning, match="passed over"):
+        assert read_configuration(json.dumps(document), "k").platform == "AKS"
+
+
+def test_an_object_of_a_platform_has_no_key_that_may_decide_unread():
+    """A KubeletConfiguration may: a kubelet ignores such a key."""
+    fields = {**ALIGNED, "topologyManagerPolcy": "none"}
+    assert configuration_fields(json.dumps(fields), "k") == fields
+    with pytest.raises(InputError, match=r"may decide.* in k"):
+        configuration_fields(json.dumps({"kubeletConfig": fields}), "k")
 
 
 PLACES = [
