@@ -299,6 +299,7 @@ class KubeletSource(options.Gathered):
     root: str = options.node
     kubelet_dir: str | None = options.kubelet_dir
     config: str | None = options.config
+    reserved_cpus: str = options.reserved_cpus
     machine: str | None = options.a_machine("A machine in place of the one beneath the root.")
     version: KubeletVersion | None = options.kubelet_version
     node_name: str | None = options.value(
@@ -330,6 +331,7 @@ class KubeletSource(options.Gathered):
         return {
             "kubelet_dir": self.kubelet_dir,
             "config": self.config,
+            "reserved_cpus": self.reserved_cpus,
             "machine": machine,
             "node_name": self.node_name,
             "kubelet_version": self.version,
@@ -342,6 +344,7 @@ class NodeSource(options.Gathered):
     machine: str = options.machine
     kubelet_node: str | None = options.kubelet_node
     config: str | None = options.config
+    reserved_cpus: str = options.reserved_cpus
     inventory: str | None = options.inventory
     selectors: tuple[str, ...] = options.selectors
     near_cpus: bool = options.near_cpus
@@ -467,9 +470,14 @@ def load_described_node(source: NodeSource, version: KubeletVersion | None = Non
             version=release,
             lenient=source.lenient,
             reading=source.reading,
+            machine=loaded.machine,
+            reserved_cpus=source.reserved_cpus,
         )
     else:
-        kubelet = KubeletConfig.from_dict(loaded.kubelet, version=release, reading=source.reading)
+        fields = loaded.kubelet
+        if source.reserved_cpus:
+            fields = {**fields, "reservedSystemCPUs": source.reserved_cpus}
+        kubelet = KubeletConfig.from_dict(fields, version=release, reading=source.reading)
 
     if source.config and not source.lenient:
         with errors_in(source.config):
@@ -684,7 +692,13 @@ def load_kubelet_node(
     if source.machine != HERE:
         other_machine = load_machine(source.machine, source.node_name).machine
     records = read_records(
-        files, {"config": source.config, "kubelet_version": version, "machine": other_machine}
+        files,
+        {
+            "config": source.config,
+            "reserved_cpus": source.reserved_cpus,
+            "kubelet_version": version,
+            "machine": other_machine,
+        },
     )
     machine = other_machine or machine_of(files)
     devices = None

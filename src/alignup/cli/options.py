@@ -43,7 +43,7 @@ SECTIONS: Final = {
     ),
     "Node": (
         "--config --device-resource --devices --kubelet-dir --kubelet-version --machine "
-        "--near-cpus --node --node-name --node-object --nvidia --root"
+        "--near-cpus --node --node-name --node-object --nvidia --reserved-cpus --root"
     ),
     "Cluster": "--context --kubeconfig --namespace --nodes",
     "Rules": (
@@ -66,8 +66,8 @@ RARE: Final = frozenset(
     --dra-hints --idle-siblings --insecure-bind --isolated --koordinator-profile --layout --lease
     --lenient --managers-only --memory-from --memory-kind --near-cpus --no-bind --no-cgroups
     --no-device-plugins --no-events --no-fsync --no-mounts --pair --podresources --product --reading
-    --require-dra-alignment --reserve --resize --same-l3 --same-socket --scenarios --seed
-    --selectors --spread --threads
+    --require-dra-alignment --reserve --reserved-cpus --resize --same-l3 --same-socket --scenarios
+    --seed --selectors --spread --threads
     admit:--kubeconfig admit:--node-name admit:--resources agent:--devices
     agent:--kubelet-version agent:--resources agent:--state explain:--kubeconfig
     explain:--node-name explain:--nodes explain:--replicas explain:--resources extender:--pod
@@ -535,6 +535,13 @@ config: Final = file(
     "A KubeletConfiguration, or a file that contains one, such as /configz or kubelet flags.",
     "--config",
     "-c",
+)
+reserved_cpus: Final = value(
+    "Reserve these CPUs (0-1,8) for the system, whatever --config says, as the kubelet's own flag "
+    "does; for a platform's configuration, which leaves out what the platform reserves itself.",
+    "--reserved-cpus",
+    default="",
+    metavar="CPUS",
 )
 kubelet_node: Final = file(
     "A kubelet's node with its pods: / for this machine, the root of a copy, or an archive of "

@@ -57,7 +57,10 @@ class Configuration(Record):
 
 
 def read_configuration(
-    files: NodeFiles, config: AnyPath | None = None, config_dir: AnyPath | None = None
+    files: NodeFiles,
+    config: AnyPath | None = None,
+    config_dir: AnyPath | None = None,
+    reserved_cpus: str = "",
 ) -> Configuration:
     """Return the configuration of a node.
 
@@ -70,6 +73,7 @@ def read_configuration(
             its folder if no kubelet runs.
         config_dir: the folder of the drop-ins; None: what the kubelet's flag says, else `config.d`
             in its folder if no kubelet runs.
+        reserved_cpus: the CPUs to reserve in place of what is read; empty: that.
 
     Raises:
         InputError: a file cannot be read, or is no mapping of fields.
@@ -85,6 +89,10 @@ def read_configuration(
     if kubelet is not None and kubelet.flags:
         fields = kubelet.flags.over(fields)
         parts.append((f"the flags of process {kubelet.pid}", kubelet.flags.over({})))
+
+    if reserved_cpus:
+        parts.append(("--reserved-cpus", {"reservedSystemCPUs": reserved_cpus}))
+        fields = {**fields, "reservedSystemCPUs": reserved_cpus}
 
     return Configuration(fields, tuple(parts), kubelet)
 

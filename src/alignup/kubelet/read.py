@@ -335,7 +335,12 @@ def read_records(
         InputError: a file is damaged, or there is no file of a kubelet at all; or the release is
             too old.
     """
-    configuration = read_configuration(files, options.get("config"), options.get("config_dir"))
+    configuration = read_configuration(
+        files,
+        options.get("config"),
+        options.get("config_dir"),
+        options.get("reserved_cpus") or "",
+    )
     pods = _read(files, PODS, read_node_pods)
     node_object = _read(files, NODE, read_node_object)
     if pods is not None:
@@ -727,6 +732,7 @@ class KubeletOptions(TypedDict, total=False):
         kubelet_dir: the kubelet's folder where it is not `var/lib/kubelet` beneath the root.
         config: the kubelet's configuration where it is elsewhere.
         config_dir: the folder of its drop-ins where it is elsewhere.
+        reserved_cpus: the CPUs that are reserved, in place of those of the configuration.
         machine: the machine, in place of the one that `sys` beneath the root describes.
         devices: by resource, the devices that plugins report, in place of those that the kubelet
             tells.
@@ -738,6 +744,7 @@ class KubeletOptions(TypedDict, total=False):
     kubelet_dir: str | os.PathLike[str] | None
     config: str | os.PathLike[str] | None
     config_dir: str | os.PathLike[str] | None
+    reserved_cpus: str
     machine: Machine | None
     devices: Inventory | None
     node_name: str | None

@@ -30,6 +30,7 @@ from alignup.text.known_keys import unknown_keys
 
 if TYPE_CHECKING:
     from alignup.kubernetes.wire import ConfigurationWire, ReservedMemoryWire
+    from alignup.machine.machine import Machine
 
 TOPOLOGY_POLICIES: Final = ("none", "best-effort", "restricted", "single-numa-node")
 TOPOLOGY_SCOPES: Final = ("container", "pod")
@@ -273,8 +274,13 @@ def load_config(
     version: KubeletVersion | str = NEWEST,
     lenient: bool = False,
     reading: str = KUBELET,
+    machine: Machine | None = None,
+    reserved_cpus: str = "",
 ) -> KubeletConfig:
     """Return the configuration in a text.
+
+    What a platform reserves itself is added to what it is given; see
+    `alignup.kubernetes.platform_reservations`.
 
     Args:
         text: one KubeletConfiguration as YAML or JSON, or what holds one; see
@@ -284,19 +290,32 @@ def load_config(
             defaults.
         lenient: let options of policies pass whose gates are off by default, and warn of them.
         reading: one of `READINGS`.
+        machine: the node's, by whose size some platforms reserve; None: not known.
+        reserved_cpus: the CPUs to reserve in place of what the text says, as the kubelet's flag
+            `--reserved-cpus`; empty: what it says.
 
     Raises:
         InputError: the text holds no configuration, or several, or has a field of the wrong type.
         ConfigError: a kubelet would refuse to start with it.
     """
     from alignup.kubernetes.config_documents import (  # noqa: PLC0415  # records need no texts
-        configuration_fields,
+        read_configuration,
+    )
+    from alignup.kubernetes.platform_reservations import (  # noqa: PLC0415  # as above
+        with_platform_reservation,
     )
 
-    document = configuration_fields(text, source)
+    configuration = read_configuration(text, source)
+    fields = configuration.fields
+    if reserved_cpus:
+        fields = {**fields, "reservedSystemCPUs": reserved_cpus}
+
     with errors_in(source):
+        fields = with_platform_reservation(
+            fields, configuration.platform, source, machine, lenient=lenient
+        )
         return config_from_document(
-            document, source, version=version, lenient=lenient, reading=reading
+            fields, source, version=version, lenient=lenient, reading=reading
         )
 
 

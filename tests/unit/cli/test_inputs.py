@@ -19,7 +19,7 @@ from alignup.cli.inputs import (
     read_mapping,
     read_pods,
 )
-from alignup.errors import ConfigError, InputError
+from alignup.errors import AlignupWarning, ConfigError, InputError
 
 
 @pytest.mark.parametrize("content", [b"", b"a", b"words\n", gzip.compress(b"words\n", mtime=0)])
@@ -143,3 +143,34 @@ def test_millions_of_blank_lines_are_no_input(monkeypatch):
     assert len(list(read_lines(io.BytesIO(b"\n" * 10 + b"a\n" + b"\n" * 10), "f"))) == 21
     with pytest.raises(InputError, match="more than 10 blank lines in a row at f:12"):
         list(read_lines(io.BytesIO(b"a" + b"\n" * 12), "f"))
+
+
+STATIC = "cpuManagerPolicy: static\ntopologyManagerPolicy: single-numa-node\n"
+OPENSHIFT = "kind: KubeletConfig\nspec:\n  kubeletConfig: {cpuManagerPolicy: static}\n"
+
+
+def test_a_platform_completes_its_configuration(write) -> None:
+    name = write("k.yaml", OPENSHIFT)
+    with pytest.warns(AlignupWarning, match="k.yaml is a part of a configuration: OpenShift"):
+        loaded = load_node(NodeSource(machine="xeon-2s", config=name))
+
+    assert loaded.node.config.reserved_cpu_count == 1
+
+
+@pytest.mark.parametrize("text", [OPENSHIFT, STATIC, f"{STATIC}reservedSystemCPUs: '3'\n"])
+def test_reserved_cpus_win_over_a_configuration(write, text) -> None:
+    source = NodeSource(machine="xeon-2s", config=write("k.yaml", text), reserved_cpus="0-1")
+    assert str(load_node(source).node.config.reserved_system_cpus) == "0-1"
+
+
+def test_reserved_cpus_win_over_those_of_a_catalog_machine() -> None:
+    loaded = load_node(NodeSource(machine="xeon-2s", reserved_cpus="0-1"))
+    assert str(loaded.node.config.reserved_system_cpus) == "0-1"
+
+    with pytest.raises(InputError, match="9999"):
+        load_node(NodeSource(machine="xeon-2s", reserved_cpus="9999"))
+
+
+def test_without_a_platform_the_kubelet_does_not_start(write) -> None:
+    with pytest.raises(ConfigError, match="to be greater than zero"):
+        load_node(NodeSource(machine="xeon-2s", config=write("k.yaml", STATIC)))

@@ -55,6 +55,12 @@ def test_drop_ins_of_a_given_folder_are_merged_in_the_order_of_their_names(files
     )
 
 
+def test_reserved_cpus_that_are_given_win(files):
+    configuration = read_configuration(files, reserved_cpus="0-1")
+    assert configuration.fields["reservedSystemCPUs"] == "0-1"
+    assert configuration.source.endswith(", --reserved-cpus")
+
+
 def test_flags_override_and_feature_gates_join(files):
     (files.root / "etc").mkdir()
     (files.root / "etc/k.yaml").write_text(
