@@ -55,7 +55,7 @@ from alignup.providers.cpu.distribution import never_ends
 from alignup.providers.cpu.provider import reserved_by, reserved_fault
 from alignup.providers.cpu.topology import cpu_topology
 from alignup.records import Record, json_fields, replace
-from alignup.text.counting import short_bytes
+from alignup.text.counting import named, short_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -79,6 +79,8 @@ _FORGET: Final = ("device-file-damaged", "device-checksum")
 _UNSURE: Final = ("-file-damaged", "-checksum", "-format")
 _POD_LEVEL_GATE = "PodLevelResourceManagers"
 _GATED_FORMATS = 2
+# Less than this part of a NUMA node's memory is a difference between two boots.
+_DRIFT: Final = 50
 
 
 class Finding(Record):
@@ -324,16 +326,66 @@ def _check_cpus(
 
         return
 
-    fault = reserved_fault(reserved, state.shared, strict=strict)
-    if fault is not None:
-        yield finding("reserved-cpus", *fault)
+    problems = list(_cpu_faults(state, reserved, cpus, strict=strict))
+    if problems:
+        repairs = _cpu_repairs(state, config, reserved, cpus)
+        problems = [_with_repairs(problem, repairs) for problem in problems]
 
+    yield from problems
     yield from _overlaps(state)
 
+
+def _cpu_faults(
+    state: CpuState, reserved: CPUSet, cpus: CPUSet | None, *, strict: bool
+) -> Iterator[Finding]:
+    """Yield that reserved CPUs, or the machine's, are not those of the state."""
+    fault = reserved_fault(reserved, state.shared, strict=strict)
+    if fault is not None:
+        text, message = fault
+        unknown = CPUSet(reserved - _written_cpus(state))
+        if unknown and not strict:
+            text = f"CPUs {unknown} are reserved, and the file has them nowhere"
+
+        yield finding("reserved-cpus", text, message)
+
     if cpus is not None:
-        if strict:
-            cpus = CPUSet(cpus - reserved)
-        yield from _changed_cpus(state, cpus)
+        yield from _changed_cpus(state, cpus, reserved if strict else CPUSet())
+
+
+def _cpu_repairs(
+    state: CpuState, config: KubeletConfig, reserved: CPUSet, cpus: CPUSet | None
+) -> list[str]:
+    """Return what would mend the faults of the CPUs without another file; each was tried."""
+    strict = config.cpu_manager_policy_options.strict_cpu_reservation
+    written = _written_cpus(state)
+    changes: list[tuple[str, CPUSet, CPUSet | None, bool]] = []
+    if cpus is not None and written - cpus:
+        lost = CPUSet(written - cpus)
+        changes.append((f"bring CPUs {lost} back", reserved, CPUSet(cpus | lost), strict))
+
+    if strict:
+        changes.append(("turn strict-cpu-reservation off again", reserved, cpus, False))
+        if cpus is not None:
+            before = CPUSet(cpus - written)
+            changes.append((f"set the reserved CPUs back to {before}", before, cpus, True))
+    else:
+        before = CPUSet(reserved & state.shared) or state.shared
+        text = f"set the reserved CPUs back (they were among {state.shared})"
+        changes.append((text, before, cpus, False))
+        if "strict-cpu-reservation" in release_of(config.version).cpu_options:
+            changes.append(("turn strict-cpu-reservation on again", reserved, cpus, True))
+
+    return [
+        text
+        for text, reserved_then, cpus_then, strict_then in changes
+        if reserved_then
+        and not any(_cpu_faults(state, reserved_then, cpus_then, strict=strict_then))
+    ]
+
+
+def _with_repairs(problem: Finding, repairs: Sequence[str]) -> Finding:
+    """Return a finding with further ways to mend it, the ones that keep the file first."""
+    return replace(problem, repair=", or ".join([*repairs, problem.repair]))
 
 
 def _endless(
@@ -385,28 +437,37 @@ def _overlaps(state: CpuState) -> Iterator[Finding]:
             yield finding("cpus-given-twice", text)
 
 
-def _changed_cpus(state: CpuState, cpus: CPUSet) -> Iterator[Finding]:
-    """Yield that the machine's CPUs are not those of the state."""
+def _written_cpus(state: CpuState) -> CPUSet:
+    """Return all CPUs that a state has."""
     exclusive = [cpus for containers in state.entries.values() for cpus in containers.values()]
-    written = CPUSet.from_int(union(map(int, [state.shared, *exclusive, *state.pods.values()])))
+    return CPUSet.from_int(union(map(int, [state.shared, *exclusive, *state.pods.values()])))
+
+
+def _changed_cpus(state: CpuState, online: CPUSet, kept_out: CPUSet) -> Iterator[Finding]:
+    """Yield that the CPUs for pods are not those of the state.
+
+    Args:
+        state: what is written.
+        online: the machine's CPUs.
+        kept_out: those that are strictly reserved.
+    """
+    written = _written_cpus(state)
+    cpus = CPUSet(online - kept_out)
     if written == cpus:
         return
 
     texts = []
-    lost, new = written - cpus, cpus - written
-    if lost:
+    if lost := CPUSet(written - online):
         texts.append(f"the machine lacks CPUs of the file: {lost}")
-    if new:
+    if strict := CPUSet(written & online - cpus):
+        texts.append(f"the file has CPUs that are strictly reserved now: {strict}")
+    if new := CPUSet(cpus - written):
         texts.append(f"the file lacks CPUs: {new}")
 
     message = (
         f'current set of available CPUs "{cpus}" doesn\'t match with CPUs in state "{written}"'
     )
-    problem = finding("cpus-changed", " and ".join(texts), message)
-    if lost:
-        problem = replace(problem, repair=f"bring the CPUs back, or {problem.repair}")
-
-    yield problem
+    yield finding("cpus-changed", " and ".join(texts), message)
 
 
 def _check_memory(
@@ -426,34 +487,120 @@ def _check_memory(
     if policy != "Static" or not state.nodes:
         return
 
-    fresh = state.nodes if machine is None else _fresh_nodes(machine, config)
-    findings = [*_unknown(state, fresh), *_changed_memory(state, fresh)]
+    fresh = state.nodes
+    if machine is not None:
+        fresh = _fresh_nodes(_amounts_of(machine), _reservations(config))
+
+    changed = list(_changed_memory(state, fresh))
+    if changed and machine is not None:
+        repairs = _memory_repairs(state, _amounts_of(machine), _reservations(config))
+        changed = [_with_repairs(problem, repairs) for problem in changed]
+
+    findings = [*_unknown(state, fresh), *changed]
     if findings:
         yield from findings
     else:
         yield from _wrong_sums(state, exact=not config.profile.memory_groups_checked)
 
 
-def _fresh_nodes(machine: Machine, config: KubeletConfig) -> dict[int, checkpoints.NumaNodeState]:
-    """Return the state that a memory manager writes on an empty node (`getDefaultMachineState`)."""
-    reservations = {
+def _amounts_of(machine: Machine) -> dict[int, dict[str, int]]:
+    """Return the bytes of each NUMA node by type; those of `memory` include hugepages."""
+    return {node.id: {**node.memory_by_type, "memory": node.memory} for node in machine.numa_nodes}
+
+
+def _reservations(config: KubeletConfig) -> dict[tuple[int, str], int]:
+    """Return what a configuration reserves, by NUMA node and type."""
+    return {
         (reservation.numa_node, kind): size
         for reservation in config.reserved_memory
         for kind, size in reservation.limits
     }
-    states = {}
-    for node in machine.numa_nodes:
-        tables: dict[str, checkpoints.MemoryTable | None] = {}
-        for kind, size in node.memory_by_type.items():
-            reserved = reservations.get((node.id, kind), 0)
-            total = node.memory if kind == "memory" else size  # the kubelet counts the pages too
-            tables[kind] = checkpoints.MemoryTable(
-                total, reserved, size - reserved, 0, size - reserved
-            )
 
-        states[node.id] = checkpoints.NumaNodeState(assignments=0, tables=tables, cells=(node.id,))
+
+def _fresh_nodes(
+    amounts: Mapping[int, Mapping[str, int]], reservations: Mapping[tuple[int, str], int]
+) -> dict[int, checkpoints.NumaNodeState]:
+    """Return the state that a memory manager writes on an empty node (`getDefaultMachineState`).
+
+    Args:
+        amounts: of the machine, as those of `_amounts_of`; the kubelet counts hugepages in the
+            total of the memory, and not in what it can give.
+        reservations: as those of `_reservations`.
+    """
+    states = {}
+    for numa_id, totals in amounts.items():
+        pages = sum(size for kind, size in totals.items() if kind != "memory")
+        tables: dict[str, checkpoints.MemoryTable | None] = {}
+        for kind, total in totals.items():
+            size = max(0, total - pages) if kind == "memory" else total
+            reserved = reservations.get((numa_id, kind), 0)
+            free = size - reserved
+            tables[kind] = checkpoints.MemoryTable(total, reserved, free, 0, free)
+
+        states[numa_id] = checkpoints.NumaNodeState(assignments=0, tables=tables, cells=(numa_id,))
 
     return states
+
+
+def _memory_repairs(
+    state: checkpoints.MemoryState,
+    amounts: Mapping[int, Mapping[str, int]],
+    reservations: Mapping[tuple[int, str], int],
+) -> list[str]:
+    """Return the fewest things that are to be set back to mend the memory; they were tried.
+
+    There is none where the kernel tells of a little more or less memory than before.
+    """
+    reserved_before = {
+        (numa_id, kind): table.system_reserved
+        for numa_id, node in state.nodes.items()
+        for kind, table in (node.tables or {}).items()
+        if table is not None
+    }
+    before = {
+        numa_id: {kind: node.table(kind).total for kind in node.tables or ()}
+        for numa_id, node in state.nodes.items()
+    }
+    lost = [
+        numa_id
+        for numa_id, node in state.nodes.items()
+        if amounts.get(numa_id, {}).get("memory", 0) < node.table("memory").total
+    ]
+    words = {
+        "reservations": "set reservedMemory back, with the reservations that it is the sum of",
+        "hugepages": "set the hugepages back",
+        "memory": f"bring the memory of {named('NUMA node', lost)} back",
+    }
+    for count in range(1, len(words) + 1):
+        for names in combinations(words, count):
+            reserved = reserved_before if "reservations" in names else reservations
+            present = before if "memory" in names else amounts
+            pages = before if "hugepages" in names else amounts
+            mended = {
+                numa_id: {**pages.get(numa_id, {}), "memory": totals.get("memory", 0)}
+                for numa_id, totals in present.items()
+            }
+            if any(_changed_memory(state, _fresh_nodes(mended, reserved))):
+                continue
+
+            if "memory" in names and (not lost or _drifts(state, amounts)):
+                return []
+            return [" and ".join(words[name] for name in names)]
+
+    return []
+
+
+def _drifts(state: checkpoints.MemoryState, amounts: Mapping[int, Mapping[str, int]]) -> bool:
+    """Return whether each NUMA node has about the memory that it had."""
+    return state.nodes.keys() == amounts.keys() and all(
+        _is_drift(node.table("memory").total, amounts[numa_id].get("memory", 0))
+        for numa_id, node in state.nodes.items()
+    )
+
+
+def _is_drift(before: int, now: int) -> bool:
+    """Return whether memory differs by so little as what a kernel keeps at one boot or another."""
+    return abs(before - now) <= before // _DRIFT
 
 
 def _unknown(
@@ -520,7 +667,11 @@ def _difference(
             old, new = short_bytes(before), short_bytes(now)
             if new == old:
                 old, new = f"{before} bytes", f"{now} bytes"
-            return f"{new} of {name}, and had {old} when the file was written"
+
+            text = f"{new} of {name}, and had {old} when the file was written"
+            if name == "memory" and _is_drift(before, now):
+                text += "; what the kernel keeps for itself differs a little from boot to boot"
+            return text
 
     return ""
 

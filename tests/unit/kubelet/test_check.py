@@ -435,3 +435,85 @@ def test_an_empty_shared_pool_is_told_with_what_keeps_cpus_in_it(tmp_path, stric
         assert "run on all CPUs" in finding.text
         assert "default cpuset cannot be empty" in finding.effect
         assert "without strict-cpu-reservation" in finding.repair
+
+
+DELETE = "drain the node, stop the kubelet, delete the file, and start the kubelet"
+STRICT_OPTIONS = {"strict-cpu-reservation": "true"}
+
+
+def repairs_of(place, kind, version="1.36"):
+    findings = check_node(FolderFiles(place.root), {"kubelet_version": version})
+    repairs = {finding.repair for finding in findings if finding.kind == kind}
+    assert all(repair.endswith(DELETE) for repair in repairs)
+    return {repair.removesuffix(DELETE).removesuffix(", or ") for repair in repairs}
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "repair"),
+    [
+        ("more reserved CPUs", "reserved-cpus", "set the reserved CPUs back (they were among 0,4"),
+        ("strict reservation", "reserved-cpus", "turn strict-cpu-reservation off again"),
+        ("strict reservation", "cpus-changed", "turn strict-cpu-reservation off again"),
+        ("offline CPU", "cpus-changed", "bring CPUs 15 back"),
+        ("leaked CPU", "cpus-changed", ""),
+        ("other reserved memory", "memory-changed", "set reservedMemory back, with the reserv"),
+        ("less memory", "memory-changed", "bring the memory of NUMA node 1 back"),
+        ("other hugepages", "memory-changed", "set the hugepages back"),
+    ],
+)
+def test_a_repair_is_offered_where_it_mends_the_state(place, name, kind, repair):
+    FAULTS[name][0](place)
+    (offered,) = repairs_of(place, kind)
+    assert offered.startswith(repair)
+    assert bool(offered) is bool(repair)
+
+
+@pytest.fixture
+def strict_place(tmp_path):
+    """Return a node whose state was written with strict-cpu-reservation."""
+    root = write_root(tmp_path / "strict", server(sockets=2, cores=8, nodes=2, memory=16 << 20))
+    config = {**CONFIG, "cpuManagerPolicyOptions": STRICT_OPTIONS}
+    node = Node(read_machine(root), config, GPUS)
+    for manifest in PODS:
+        assert node.admit(manifest)
+
+    write_node(root, node, PODS)
+    state = root / "var/lib/kubelet"
+    return Place(root, state, state / "config.yaml")
+
+
+def test_the_option_is_to_be_turned_on_again_where_the_state_was_written_with_it(strict_place):
+    strict_place.configure(cpuManagerPolicyOptions={})
+    assert repairs_of(strict_place, "reserved-cpus") == {"turn strict-cpu-reservation on again"}
+    assert repairs_of(strict_place, "cpus-changed") == {"turn strict-cpu-reservation on again"}
+    # a release that does not know the option
+    assert repairs_of(strict_place, "cpus-changed", "1.31") == {""}
+
+    findings = check_node(FolderFiles(strict_place.root), {"kubelet_version": "1.36"})
+    texts = {finding.kind: finding.text for finding in findings}
+    assert texts["reserved-cpus"] == "CPUs 0 are reserved, and the file has them nowhere"
+
+
+def test_reserved_cpus_are_told_as_they_were_under_the_option(strict_place):
+    fields = {"cpuManagerPolicyOptions": STRICT_OPTIONS}
+    strict_place.configure(reservedSystemCPUs="0", **fields)
+    assert repairs_of(strict_place, "cpus-changed") == set()
+    strict_place.configure(reservedSystemCPUs="0-1", **fields)
+    assert repairs_of(strict_place, "cpus-changed") == {"set the reserved CPUs back to 0"}
+
+
+@pytest.mark.parametrize("difference", [-64 << 20, 64 << 20])
+def test_memory_that_drifts_at_a_reboot_cannot_be_set_back(place, difference):
+    path = next(place.root.glob("sys/devices/system/node/node1/meminfo"))
+    path.write_text(path.read_text().replace("16777216", str(16777216 + (difference >> 10))))
+    assert repairs_of(place, "memory-changed") == {""}
+    findings = check_node(FolderFiles(place.root), {"kubelet_version": "1.36"})
+    (text,) = [finding.text for finding in findings if finding.kind == "memory-changed"]
+    assert "what the kernel keeps for itself differs a little from boot to boot" in text
+
+
+def test_drift_and_another_reservation_are_mended_by_no_setting(place):
+    FAULTS["other reserved memory"][0](place)
+    path = next(place.root.glob("sys/devices/system/node/node1/meminfo"))
+    path.write_text(path.read_text().replace("16777216", "16777000"))
+    assert repairs_of(place, "memory-changed") == {""}
