@@ -34,7 +34,7 @@ class Amount(int):
             InputError: it is no quantity.
         """
         amount = cls(parse_quantity(value, most=10**40))
-        amount.text = str(value).strip()
+        amount.text = str(value)
         return amount
 
 

@@ -41,6 +41,8 @@ READINGS: Final = (KUBELET, DOCUMENTS)
 
 _CPU_POLICIES: Final = ("none", "static")
 _MEMORY_POLICIES: Final = ("None", "Static")
+# The only version in which kubelets since 1.10 decode a KubeletConfiguration.
+_API_VERSION: Final = "kubelet.config.k8s.io/v1beta1"
 _SWAP_BEHAVIOURS: Final = ("NoSwap", "LimitedSwap")
 
 
@@ -205,8 +207,7 @@ class KubeletConfig(Record):
         _check_gates(wire.feature_gates or {}, gates, release, is_strict=not option_gates_on)
         _check_swap(configuration.get("memorySwap"), release)
 
-        if wire.kind is not None and wire.kind != "KubeletConfiguration":
-            raise InputError.at("kind", "KubeletConfiguration", wire.kind)
+        _check_kind(wire)
 
         policy = _choice(TOPOLOGY_POLICIES, wire.topology_manager_policy, "topologyManagerPolicy")
         memory_policy = _choice(_MEMORY_POLICIES, wire.memory_manager_policy, "memoryManagerPolicy")
@@ -346,6 +347,18 @@ def config_from_document(
         config = KubeletConfig.from_dict(configuration, source, version=version, reading=reading)
         warn(f"accepted, although kubelet {config.version.title} rejects it by default: {error}")
         return config
+
+
+def _check_kind(wire: ConfigurationWire) -> None:
+    """Refuse another object than a KubeletConfiguration, and another version of it.
+
+    Raises:
+        InputError: it is another; what says neither is one.
+    """
+    if wire.kind not in {None, "KubeletConfiguration"}:
+        raise InputError.at("kind", "KubeletConfiguration", wire.kind)
+    if wire.api_version not in {None, _API_VERSION}:
+        raise InputError.at("apiVersion", _API_VERSION, wire.api_version)
 
 
 def _check_gates(

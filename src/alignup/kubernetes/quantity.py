@@ -44,8 +44,8 @@ def parse_quantity(
     """Return a quantity in billionths of its unit.
 
     Args:
-        value: text, or a number as YAML and JSON have them; a float counts as its shortest decimal
-            form.
+        value: text, without white space as Go reads it, or a number as YAML and JSON have them; a
+            float counts as its shortest decimal form.
         where: the place that an error names.
         key: the key in that place, if it is a mapping.
         most: the largest amount, in whole units.
@@ -59,7 +59,7 @@ def parse_quantity(
         if value.isdigit() and value.isascii() and len(value) < _SHORT:
             return int(value) * _ONE
         if len(value) <= _LONGEST:
-            billionths = _from_text(value.strip())
+            billionths = _from_text(value)
     elif type(value) is int:
         billionths = value * _ONE
     elif type(value) is float:

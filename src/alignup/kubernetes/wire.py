@@ -49,6 +49,7 @@ class ReservedMemoryWire(msgspec.Struct, rename="camel"):
 class ConfigurationWire(msgspec.Struct, rename="camel"):
     """A KubeletConfiguration on the wire."""
 
+    api_version: str | None = None
     kind: str | None = None
     topology_manager_policy: str | None = None
     topology_manager_scope: str | None = None

@@ -6,6 +6,8 @@ so `alignup.text.documents` does it only when it has YAML in hand.
 
 from __future__ import annotations
 
+import re
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import yaml
@@ -16,7 +18,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from alignup.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Iterable
 
     _SafeLoader = yaml.SafeLoader
 else:
@@ -24,6 +26,7 @@ else:
 
 _MERGE: Final = "tag:yaml.org,2002:merge"
 _TIMESTAMP: Final = "tag:yaml.org,2002:timestamp"
+_NUMBERS: Final = frozenset({"tag:yaml.org,2002:int", "tag:yaml.org,2002:float"})
 # Entries that merge keys (`<<`) may copy in one text.
 _MERGED_LIMIT: Final = 100_000
 # The factor by which aliases may make a document larger than its distinct values are.
@@ -126,6 +129,9 @@ class _Loader(_SafeLoader):
         if len(node.value) > _NUMBER_LIMIT:
             raise _refusal("found a number of more digits than are read", node)
 
+        if ":" in node.value:
+            raise _refusal(f"found no number in {node.value!r}", node)
+
         try:
             if node.tag.endswith(":int"):
                 return self.construct_yaml_int(node)
@@ -154,9 +160,25 @@ class _Loader(_SafeLoader):
             raise _refusal("found a key that is not a scalar", node) from None
 
 
+def _resolvers(resolvers: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    """Return forms of plain scalars without dates and without numbers to the base of 60.
+
+    Go's YAML, which the kubelet and kubectl use, has neither: `1:30` is a text there.
+    """
+    return [
+        (tag, _without_colon(form.pattern) if tag in _NUMBERS else form)
+        for tag, form in resolvers
+        if tag != _TIMESTAMP
+    ]
+
+
+@cache
+def _without_colon(pattern: str) -> re.Pattern[str]:
+    return re.compile(rf"(?!.*:){pattern}", re.VERBOSE)
+
+
 _Loader.yaml_implicit_resolvers = {
-    first: [(tag, form) for tag, form in resolvers if tag != _TIMESTAMP]
-    for first, resolvers in _SafeLoader.yaml_implicit_resolvers.items()
+    first: _resolvers(resolvers) for first, resolvers in _SafeLoader.yaml_implicit_resolvers.items()
 }
 _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_number)
 _Loader.add_constructor("tag:yaml.org,2002:float", _Loader.construct_number)

@@ -241,6 +241,22 @@ def test_what_a_kubelet_would_not_start_with(configuration, message):
             "- a",
             f"expected a KubeletConfiguration, got something that is no mapping in k.yaml; {GET}",
         ),
+        (
+            "apiVersion: v9\nkind: KubeletConfiguration",
+            "expected kubelet.config.k8s.io/v1beta1, got 'v9' at apiVersion in k.yaml",
+        ),
+        (
+            "apiVersion: kubelet.config.k8s.io/v1\nkind: KubeletConfiguration",
+            (
+                "expected kubelet.config.k8s.io/v1beta1, got 'kubelet.config.k8s.io/v1' at "
+                "apiVersion in k.yaml"
+            ),
+        ),
+        ("maxPods: 1:30", "expected a whole number, got '1:30' at maxPods in k.yaml"),
+        (
+            "kubeReserved: {cpu: ' 1'}",
+            f"expected {QUANTITY}, got ' 1' at kubeReserved[\"cpu\"] in k.yaml",
+        ),
         ("topologyManagerPolicy: 3", "expected a string, got 3 at topologyManagerPolicy in k.yaml"),
         ("reservedSystemCPUs: 3", "expected a string, got 3 at reservedSystemCPUs in k.yaml"),
         (
