@@ -58,11 +58,6 @@ MOST_PODS: Final = 2
 # Of a container's name in the heading of a narrow column.
 LONGEST_NAME: Final = 12
 
-NOTHING_HELPS: Final = (
-    "nothing that was tried helps on this node (smaller requests, fewer pods, other settings of "
-    "the kubelet): move the pod to another node"
-)
-
 USED: Final = "■"
 FREE: Final = "□"
 
@@ -467,12 +462,22 @@ def product_verdict(*, preferred: bool, considered: bool) -> str:
     return verdict
 
 
+def _nothing_helps(kinds: Sequence[str]) -> str:
+    """Return that no change helps, of the kinds that were tried."""
+    if not kinds:
+        return "no change could be tried on this node: try another node"
+    return (
+        f"nothing that was tried helps on this node ({', '.join(kinds)}): move the pod to another "
+        "node"
+    )
+
+
 def show_suggestions(console: Console, explanation: Explanation) -> None:
     """Print what would help, the best first."""
     if not explanation.suggestions:
         if not (explanation.admitted or explanation.log):
             console.print()
-            show_prose(console, NOTHING_HELPS, "")
+            show_prose(console, _nothing_helps(explanation.tried), "")
 
         return
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import AlignupError
-from alignup.explanations.manifests import Manifest, quantity
+from alignup.explanations.manifests import Manifest, pod_of, quantity
 from alignup.kubernetes.kubelet_config import KubeletConfig
-from alignup.kubernetes.manifest import read_pod
 from alignup.kubernetes.policy_options import ALL_OF, set_options
 from alignup.kubernetes.versions import release_of
 from alignup.node.restart import restarted
@@ -61,7 +60,7 @@ class Attempts(Record, frozen=False):
     def with_pod(self, manifest: Manifest) -> Admission | None:
         """Return how this manifest would be admitted; None if it would not."""
         try:
-            return self._accepted(self.node.try_admit(read_pod(manifest)))
+            return self._accepted(self.node.try_admit(pod_of(manifest)))
         except AlignupError:
             return None
 
@@ -166,6 +165,11 @@ class Attempts(Record, frozen=False):
     def _drained(self, config: KubeletConfig) -> Node | None:
         """Return the node of this configuration to which all pods came again; None: not all can."""
         node = self.node.emptied(config)
+        if self.node.claims is not None:
+            node.claims = self.node.claims.copy()
+            node.claims.held = {}
+            node.manager.add_provider(node.claims)
+
         if all(node.admit(pod).admitted for pod in self.node.pods):
             return node
         return None

@@ -240,6 +240,7 @@ class Explanation(Record):
         after: who would hold what once the pod is admitted; if it is refused, who held what when
             that was decided, earlier containers of the pod among them.
         machine: for pictures.
+        tried: of a refused pod that nothing helps, which kinds of changes were tried.
         notes: what else matters once the pod is admitted, in sentences: which CPUs it shares.
         log: of a refusal that a kubelet's log tells of: the kubelet's `message`, the `best` hint of
             the decision that refused, what its hints are `merged` into, whether that `agrees`
@@ -274,6 +275,7 @@ class Explanation(Record):
     after: Holdings | None = field(default=None, repr=False)
     machine: Machine | None = field(default=None, repr=False)
     notes: tuple[str, ...] = ()
+    tried: tuple[str, ...] = field(default=(), repr=False)
     log: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @property

@@ -6,13 +6,14 @@ equal record.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from itertools import chain
 from typing import Any
 
-from alignup.kubernetes.manifest import read_pod
-from alignup.kubernetes.pod import Container, Pod, is_pinned_memory
+from alignup.kubernetes.manifest import IGNORED_CLAIMS, read_pod
+from alignup.kubernetes.pod import Container, Pod, PodClaim, is_pinned_memory
 from alignup.text.counting import format_bytes
 
 Manifest = dict[str, Any]
@@ -38,7 +39,7 @@ def manifest_of(pod: Pod, original: Mapping[str, Any] | None = None) -> Manifest
 
     _write_constraints(pod, metadata, spec)
     written = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
-    if _compared(read_pod(written)) == _compared(pod):
+    if _compared(pod_of(written)) == _compared(pod):
         return written
     if original is None:
         return None
@@ -46,6 +47,22 @@ def manifest_of(pod: Pod, original: Mapping[str, Any] | None = None) -> Manifest
     copied = deepcopy(dict(original))
     copied["metadata"] = {**copied["metadata"], **metadata}
     return copied
+
+
+def pod_of(manifest: Mapping[str, Any]) -> Pod:
+    """Return the pod of a manifest that was written or changed here.
+
+    That its claims are ignored was said when it was read; a node that knows of claims heeds them.
+
+    Raises:
+        InputError: the API server would refuse it.
+    """
+    if not manifest["spec"].get("resourceClaims"):
+        return read_pod(manifest)
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", IGNORED_CLAIMS)
+        return read_pod(manifest)
 
 
 def _write_constraints(pod: Pod, metadata: dict[str, Any], spec: dict[str, Any]) -> None:
@@ -67,6 +84,7 @@ def _write_constraints(pod: Pod, metadata: dict[str, Any], spec: dict[str, Any])
         affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
 
     overhead = {name: quantity(name, amount) for name, amount in demands.overhead.items()}
+    _write_claims(demands.claims, spec)
     fields: dict[str, Any] = {
         "nodeName": demands.node_name or None,
         "nodeSelector": dict(demands.node_selector) or None,
@@ -77,6 +95,24 @@ def _write_constraints(pod: Pod, metadata: dict[str, Any], spec: dict[str, Any])
         "overhead": overhead or None,
     }
     spec.update({name: value for name, value in fields.items() if value is not None})
+
+
+def _write_claims(claims: Sequence[PodClaim], spec: dict[str, Any]) -> None:
+    """Add the claims of a pod to its spec and to the containers that use them."""
+    if not claims:
+        return
+
+    spec["resourceClaims"] = []
+    for claim in claims:
+        source = {"resourceClaimName": claim.claim}
+        if claim.template:
+            source = {"resourceClaimTemplateName": claim.template}
+
+        spec["resourceClaims"].append({"name": claim.name, **source})
+        for container in (*spec["containers"], *spec.get("initContainers", ())):
+            if container["name"] in claim.containers:
+                uses = container.setdefault("resources", {}).setdefault("claims", [])
+                uses.append({"name": claim.name})
 
 
 def _compared(pod: Pod) -> tuple[object, ...]:

@@ -17,9 +17,16 @@ from typing import TYPE_CHECKING, Any, Final
 from alignup.errors import ConfigError
 from alignup.explanations.cause import cause_of
 from alignup.explanations.explanation import Suggestion
-from alignup.explanations.manifests import Manifest, asked_by, changed, in_units, quantity
+from alignup.explanations.manifests import (
+    Manifest,
+    asked_by,
+    changed,
+    in_units,
+    pod_of,
+    quantity,
+)
 from alignup.explanations.trial import tried
-from alignup.kubernetes.manifest import read_pod, resized_pod
+from alignup.kubernetes.manifest import resized_pod
 from alignup.kubernetes.node_fit import requests_of
 from alignup.kubernetes.pod import Container, Pod, QOSClass, is_device, is_pinned_memory
 from alignup.kubernetes.policy_options import OPTION_GATES
@@ -236,7 +243,7 @@ def _more(
         return ""
 
     trial = tried(
-        attempts.node, read_pod(changed(attempts.manifest, {**amounts, key: larger_amount}))
+        attempts.node, pod_of(changed(attempts.manifest, {**amounts, key: larger_amount}))
     )
     refusal = trial.admission.refusal
     if refusal is None:

@@ -25,6 +25,7 @@ from alignup.kubernetes.versions import KNOWN_VERSIONS
 from alignup.machine.bits import union
 from alignup.machine.cpuset import CPUSet
 from alignup.node.faults import known_faults
+from alignup.providers.cpu.provider import reserved_by
 from alignup.records import replace
 from alignup.text.counting import some_of
 from alignup.topology_manager.refusal_account import MemoryAccount
@@ -49,6 +50,8 @@ Option = tuple[float, Suggestion]
 MOST_SUGGESTIONS: Final = 5
 
 MOST_FOUND: Final = 2
+# NUMA nodes to which the reserved CPUs may be moved.
+MOST_RESERVATIONS: Final = 4
 
 # Of the CPU manager: its state file leaves out the reserved CPUs then, and no kubelet starts on it
 # once these change.
@@ -113,6 +116,22 @@ def suggestions_for(
     updates = _updates(attempts, trial)
     best_first = sorted(chain(options, updates), key=lambda option: option[0])
     return tuple(suggestion for _, suggestion in best_first[:MOST_SUGGESTIONS])
+
+
+def kinds_tried(node: Node, trial: Trial, manifest: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """Return which kinds of changes `suggestions_for` tries for a refused pod, in words."""
+    attempts = _attempts(node, trial, manifest)
+    kinds = []
+    if attempts.manifest:
+        kinds.append("smaller requests")
+    if attempts.is_copy and trial.others:
+        kinds.append("fewer pods")
+
+    is_of_managers = attempts.is_copy and trial.limits is None
+    if is_of_managers and not has_users_providers(attempts.node, but_claims=True):
+        kinds.append("other settings of the kubelet")
+
+    return tuple(kinds)
 
 
 def _attempts(node: Node, trial: Trial, manifest: Mapping[str, Any] | None) -> Attempts:
@@ -223,7 +242,7 @@ def _for_refused(
     for suggestion in _plugin_changes(attempts, trial.before):
         yield 0.9, suggestion
 
-    if not has_users_providers(attempts.node):
+    if not has_users_providers(attempts.node, but_claims=True):
         changes = kubelet_changes(attempts, trial.before, blamed)
         for lost, suggestion in islice(changes, MOST_FOUND):
             # those that hold as the node is go first
@@ -239,7 +258,7 @@ def _updates(attempts: Attempts, trial: Trial) -> Iterator[Option]:
     """
     config = attempts.node.config
     releases = [version for version in KNOWN_VERSIONS if version > config.version]
-    if not releases or not attempts.is_copy or has_users_providers(attempts.node):
+    if not releases or not attempts.is_copy or has_users_providers(attempts.node, but_claims=True):
         return
 
     faults = known_faults(attempts.node, trial.pod)
@@ -439,6 +458,14 @@ def _cpu_candidates(node: Node) -> Iterator[_Candidate]:
     if node.cpu is None:
         return
 
+    for cpus in islice(_reservations_elsewhere(node), MOST_RESERVATIONS):
+        yield _Candidate(
+            0.3,
+            {"reservedSystemCPUs": str(cpus)},
+            f"other CPUs reserved: reservedSystemCPUs {cpus}",
+            stale="cpu" if STRICT in options else "",
+        )
+
     if cores := _whole_cores(node.machine, node.cpu):
         yield _Candidate(
             0.0,
@@ -446,6 +473,23 @@ def _cpu_candidates(node: Node) -> Iterator[_Candidate]:
             f"whole cores reserved: reservedSystemCPUs {cores}",
             stale="cpu" if STRICT in options else "",
         )
+
+
+def _reservations_elsewhere(node: Node) -> Iterator[CPUSet]:
+    """Yield as many CPUs as are reserved, of the first cores of each NUMA node.
+
+    Those that are reserved already are left out.
+    """
+    reserved = reserved_by(node.config, node.machine)
+    count = reserved.bit_count()
+    for numa_node in node.machine.numa_nodes:
+        cpus = 0
+        for core in numa_node.cores:
+            if cpus.bit_count() < count:
+                cpus |= core.bits
+
+        if cpus.bit_count() == count and cpus != reserved:
+            yield CPUSet.from_int(cpus)
 
 
 def _whole_cores(machine: Machine, manager: CpuProvider) -> CPUSet | None:

@@ -166,9 +166,17 @@ def _cores_and_caches(node: Node) -> tuple[int, tuple[int, ...]]:
     return node.cpu.ledger.capacity.topology.cpus_per_core, l3_groups
 
 
-def has_users_providers(node: Node) -> bool:
-    """Return whether a provider takes part that another node would lack."""
-    built_in = (node.devices, node.cpu, node.memory)
+def has_users_providers(node: Node, *, but_claims: bool = False) -> bool:
+    """Return whether a provider takes part that another node would lack.
+
+    Args:
+        node: the node.
+        but_claims: the provider of claims does not count, since the other node gets it too.
+    """
+    built_in: list[HintProvider | None] = [node.devices, node.cpu, node.memory]
+    if but_claims:
+        built_in.append(node.claims)
+
     return any(
         all(provider is not built_in_provider for built_in_provider in built_in)
         for provider in node.manager.providers

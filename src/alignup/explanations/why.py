@@ -20,7 +20,7 @@ from alignup.explanations.explanation import (
 )
 from alignup.explanations.manifests import asked_by
 from alignup.explanations.product import Choice, merged_score, product_of, reachable
-from alignup.explanations.suggestions import suggestions_for
+from alignup.explanations.suggestions import kinds_tried, suggestions_for
 from alignup.explanations.trial import Question, Trial, tried
 from alignup.explanations.words import shared_pool_notes
 from alignup.kubernetes.pod import Container, Pod, is_pinned_memory, why_shared
@@ -96,8 +96,11 @@ def explain(node: Node, pod: Pod | Mapping[str, Any], *, suggest: bool = True) -
         for question in trial.questions
     )
     suggestions: tuple[Suggestion, ...] = ()
+    kinds: tuple[str, ...] = ()
     if suggest:
         suggestions = suggestions_for(node, trial, shown_causes, blamed, manifest)
+        if not (suggestions or admission.admitted):
+            kinds = kinds_tried(node, trial, manifest)
 
     notes: tuple[str, ...] = ()
     if admission.admitted:
@@ -126,6 +129,7 @@ def explain(node: Node, pod: Pod | Mapping[str, Any], *, suggest: bool = True) -
         suggestions=suggestions,
         machine=node.machine,
         notes=notes,
+        tried=kinds,
     )
 
 

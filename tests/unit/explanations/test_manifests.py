@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 
 from alignup import explain, read_pod
-from alignup.explanations.manifests import manifest_of
+from alignup.explanations.manifests import manifest_of, pod_of
+from inputs.claims_on_nodes import pod_with_claim
 from inputs.refusals import by_kind, gpu_pod, node_of
 
 
@@ -30,3 +31,14 @@ def test_a_pod_whose_manifest_cannot_be_told_gets_no_other_manifest() -> None:
     assert manifest_of(pod, manifest)["spec"]["resources"] == manifest["spec"]["resources"]
     assert "request" in by_kind(node_of(), manifest)
     assert all(suggestion.kind != "request" for suggestion in explain(node_of(), pod).suggestions)
+
+
+def test_claims_are_written_with_the_containers_that_use_them() -> None:
+    pod = pod_with_claim(cpu=2)
+    manifest = manifest_of(pod)
+    assert manifest is not None
+    assert pod_of(manifest).constraints.claims == pod.constraints.claims
+    named = pod_with_claim(cpu=2, reference={"resourceClaimName": "mine"})
+    manifest = manifest_of(named)
+    assert manifest["spec"]["resourceClaims"] == [{"name": "c", "resourceClaimName": "mine"}]
+    assert manifest["spec"]["containers"][0]["resources"]["claims"] == [{"name": "c"}]

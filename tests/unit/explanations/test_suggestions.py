@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
-from alignup import explain
+from alignup import explain, read_pod
 from alignup.explanations.attempts import Attempts
 from alignup.kubernetes.versions import NEWEST
 from alignup.node import Node
 from fakes.hint_providers import Licences
+from inputs.claims_on_nodes import pod_with_claim
 from inputs.machines import machine_of
-from inputs.refusals import KUBELET, by_kind, gpu_pod, node_of, refusals
+from inputs.refusals import KUBELET, by_kind, gpu_pod, node_of, refusals, wish
+from inputs.small_claims import class_of, slice_of, template
 from inputs.strategies import counts
 
 
@@ -196,3 +199,82 @@ class TestUpdates:
         [suggestion] = by_kind(node, gpu_pod("x", gpus=1, cpu="1"))["update"]
         assert suggestion.text.startswith("update the kubelet to 1.36, which answers: it would run")
         assert suggestion.attempt == {"kubeletVersion": "1.36"}
+
+
+def small_node(**fields: Any) -> Node:
+    """Return a node of two NUMA nodes of 4 CPUs, of which CPU 0 is reserved."""
+    machine = [
+        {
+            "id": node,
+            "memory": 1 << 34,
+            "cores": [{"cpus": [4 * node + core], "socket": 0} for core in range(4)],
+        }
+        for node in range(2)
+    ]
+    kubelet = {
+        "cpuManagerPolicy": "static",
+        "topologyManagerPolicy": "single-numa-node",
+        "reservedSystemCPUs": "0",
+        **fields.pop("kubelet", {}),
+    }
+    return Node.from_dict(
+        {"machine": {"numaNodes": machine}, "kubelet": kubelet, "devices": {}, **fields}
+    )
+
+
+def claims_node(numa_nodes: list[int], *, hints: bool = True, **kubelet: str) -> Node:
+    """Return such a node with devices of claims near some NUMA nodes."""
+    resources = [slice_of(numa_nodes), class_of(), template()]
+    return small_node(resources=resources, draHints=hints, kubelet=kubelet)
+
+
+def test_of_a_pod_with_claims_all_kinds_of_changes_are_tried() -> None:
+    node = claims_node([0, 0])
+    explanation = explain(node, pod_with_claim(cpu=4))
+    assert not explanation
+    texts = [suggestion.text for suggestion in explanation.suggestions]
+    assert texts[0].startswith("configure the kubelet with other CPUs reserved: reservedSystemCPUs")
+    assert "fully aligned" in texts[0]
+    assert "ask for 3 cpu instead of 4" in texts
+    assert any("topologyManagerPolicy best-effort" in text for text in texts)
+
+    # as it says
+    reserved = claims_node([0, 0], reservedSystemCPUs="4")
+    assert reserved.admit(pod_with_claim(cpu=4))
+    fewer = next(made for made in explanation.suggestions if made.kind == "request")
+    with pytest.warns(UserWarning, match="claims"):
+        changed = read_pod(fewer.attempt["pod"])
+
+    assert changed.constraints.claims == pod_with_claim(cpu=4).constraints.claims
+    assert node.admit(changed)
+
+
+def test_pods_with_claims_stay_where_the_kubelet_is_configured_anew() -> None:
+    node = claims_node([0, 0])
+    assert node.admit(pod_with_claim("first", cpu=2))
+    explanation = explain(node, pod_with_claim("second", cpu=2))
+    kinds = {suggestion.kind for suggestion in explanation.suggestions}
+    assert kinds >= {"remove", "request", "kubelet"}
+    attempts = [suggestion.attempt for suggestion in explanation.suggestions]
+    assert {"kubelet": {"reservedSystemCPUs": "4"}} in attempts
+    assert node.claims is not None
+    assert len(node.claims.devices("default/first")) == 1
+
+
+def test_reserved_cpus_of_the_other_numa_node_help_without_claims_too() -> None:
+    node = small_node(devices={"example.com/nic": [{"id": "n", "numa": 0}]})
+    suggestions = by_kind(node, wish("p", cpu="4", **{"example.com/nic": "1"}))["kubelet"]
+    assert suggestions[0].attempt == {"kubelet": {"reservedSystemCPUs": "4"}}
+    assert suggestions[0].after == "restart"
+
+
+def test_what_was_tried_is_told_where_nothing_helps() -> None:
+    requests, pods = "smaller requests", "fewer pods"
+    settings = "other settings of the kubelet"
+    node = claims_node([])
+    assert explain(node, pod_with_claim()).tried == (requests, settings)
+    assert explain(node, pod_with_claim(), suggest=False).tried == ()
+    node.admit(wish("other", cpu="1"))
+    assert explain(node, pod_with_claim()).tried == (requests, pods, settings)
+    assert explain(node, wish("next", cpu="1")).tried == ()
+    assert explain(small_node(), wish("more", cpu="9")).tried == ()  # something helps
