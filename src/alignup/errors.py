@@ -113,7 +113,11 @@ class InputError(AlignupError, ValueError):
         short = reprlib.Repr()
         short.maxlevel = 2
         short.maxstring = short.maxother = 80
-        return cls(f"expected {expected}, got {short.repr(actual)} at {where[:_LONGEST_PLACE]}")
+        try:
+            text = short.repr(actual)
+        except ValueError:  # Python writes no number of more than 4,300 digits
+            text = "a number of thousands of digits"
+        return cls(f"expected {expected}, got {text} at {where[:_LONGEST_PLACE]}")
 
 
 @contextmanager

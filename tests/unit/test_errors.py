@@ -37,6 +37,11 @@ def test_a_message_is_short_whatever_is_echoed_in_it(kind) -> None:
     assert getattr(error, "detail", str(error)) == str(error)
 
 
+def test_a_number_that_python_does_not_write_is_echoed_in_words() -> None:
+    error = InputError.at("a place", "a number", 10**5_000)
+    assert str(error) == "expected a number, got a number of thousands of digits at a place"
+
+
 def test_a_warning_is_short_too() -> None:
     with pytest.warns(AlignupWarning) as caught:
         warn("x" * 65536)

@@ -201,6 +201,8 @@ def limits_of(texts: tuple[str, ...]) -> Limits:
     """
     from alignup.host.leases.request import parse_memory
     from alignup.host.leases.users import Limits
+    from alignup.kubernetes.quantity import LARGEST
+    from alignup.text.digits import read_number
 
     amounts: dict[str, int] = {}
     for text in texts:
@@ -212,7 +214,7 @@ def limits_of(texts: tuple[str, ...]) -> Limits:
         if name == "memory":
             amounts[name] = parse_memory(amount, "--limit memory")
         else:
-            amounts[name] = int(amount)
+            amounts[name] = read_number(amount, f"--limit {name}", LARGEST)
 
     fields = {
         name: amounts.pop(name)

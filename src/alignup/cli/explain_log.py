@@ -63,9 +63,12 @@ _PROVIDERS: Final = ("devices", "cpu", "memory", "another")
 _TOO_FEW: Final = re.compile(
     r"(?:for (\S+)\. Requested: |: requested=)(\d+), (?:Available: |available=)(\d+)"
 )
-_NOT_WHOLE: Final = re.compile(r"(?:physical CPUs = (\d+), )?requested (?:CPUs = )?(\d+)\D+(\d+)")
+_NOT_WHOLE: Final = re.compile(
+    r"(?:physical CPUs = (\d{1,18}), )?requested (?:CPUs = )?(\d{1,18})\D+(\d{1,18})"
+)
 _LACKS: Final = re.compile(
-    r"Node didn't have enough resource: (\S+), requested: (\d+), used: (\d+), capacity: (\d+)"
+    r"Node didn't have enough resource: (\S+), requested: (\d{1,19}), used: (\d{1,19}), "
+    r"capacity: (\d{1,19})"
 )
 
 

@@ -20,6 +20,7 @@ import click
 
 from alignup.errors import one_line
 from alignup.text.counting import short_bytes
+from alignup.text.digits import number_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     Console: TypeAlias = "RichConsole | PlainConsole"
 
 _T = TypeVar("_T")
+_WIDEST: Final = 10_000
+_SIZES: Final = ("COLUMNS", "LINES", "JUPYTER_COLUMNS", "JUPYTER_LINES")
 # Columns that a table in a file or pipe may have: programs read it too, so no value is broken in
 # two.
 PLAIN_WIDTH: Final = 10_000
@@ -58,10 +61,7 @@ def make_console() -> Console:
 
     It is as wide as the terminal; without one, as wide as it needs to be.
     """
-    setting = os.environ.get("COLUMNS", "")
-    columns = 0
-    if setting.isdecimal():
-        columns = int(setting)
+    columns = number_of(os.environ.get("COLUMNS", ""), _WIDEST) or 0
 
     is_terminal = sys.stdout.isatty()
     if not is_terminal and not columns:
@@ -79,10 +79,20 @@ def make_console() -> Console:
             """Raise the error that is being handled once more."""
             raise  # noqa: PLE0704  # called where rich handles it
 
+    # rich makes numbers of these, whatever they are
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in _SIZES or number_of(value, _WIDEST) is not None
+    }
+
     # rich would keep bold letters, but who wants no colours reads plain text
     wants_plain = not is_terminal or bool(os.environ.get("NO_COLOR"))
     console = OpenConsole(
-        highlight=False, soft_wrap=True, color_system=None if wants_plain else "auto"
+        highlight=False,
+        soft_wrap=True,
+        color_system=None if wants_plain else "auto",
+        _environ=environment,
     )
     if not is_terminal:
         # both numbers, or rich takes what it knows of the kind of terminal (dumb ones) instead

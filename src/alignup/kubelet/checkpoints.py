@@ -33,6 +33,7 @@ from alignup.machine.bits import union
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.machine import MEMORY_LIMIT, NUMA_NODE_LIMIT
 from alignup.records import Record
+from alignup.text.digits import number_of
 from alignup.text.json_text import decode_json
 from alignup.text.typed import decode
 from alignup.topology_manager.admission import MemoryBlock
@@ -47,6 +48,7 @@ _MASK: Final = 0xFFFFFFFF
 NO_NUMA_NODE: Final = -1
 
 _NODE: Final = re.compile(r"-?[0-9]{1,9}")
+_LARGEST_ID: Final = 10**9 - 1
 _DAMAGED = "; alignup node check tells what a kubelet does about it"
 
 
@@ -452,9 +454,10 @@ def read_memory_state(
 
     nodes: dict[int, NumaNodeState] = {}
     for key, node in (wire.machine_state or {}).items():
-        if not (key.isascii() and key.isdigit()):
+        numa_id = number_of(key, _LARGEST_ID)
+        if numa_id is None:
             raise InputError.at(f"machineState in {source}", "ids of NUMA nodes", key)
-        nodes[int(key)] = node
+        nodes[numa_id] = node
 
     pods = {uid: _blocks(entry.memory_blocks) for uid, entry in (wire.pod_entries or {}).items()}
     if checkpoint is None:

@@ -31,10 +31,11 @@ from alignup.kubernetes.policy_options import GO_BOOLEANS
 from alignup.kubernetes.versions import known_names, read_table
 from alignup.records import Record, field
 from alignup.text.counting import some_of
+from alignup.text.digits import read_number
 from alignup.text.documents import TEXT_LIMIT, read_documents
 from alignup.text.known_keys import unknown_keys
 
-_MOST_DIGITS: Final = 9
+_LARGEST_NUMBER: Final = (1 << 31) - 1
 # The flags of amounts that units of OpenShift take from a file beside them.
 _AMOUNTS: Final = frozenset({"kube-reserved", "system-reserved"})
 
@@ -173,9 +174,7 @@ def _map(text: str, flag: str) -> dict[str, str]:
 
 
 def _number(text: str, flag: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS):
-        raise InputError.at(f"the kubelet's flag --{flag}", "a whole number", text)
-    return int(text)
+    return read_number(text, f"the kubelet's flag --{flag}", _LARGEST_NUMBER)
 
 
 def _bool(text: str, gate: str) -> bool:
@@ -191,7 +190,7 @@ def _reserved_memory(text: str, flag: str) -> list[dict[str, Any]]:
         node, colon, limits = part.partition(":")
         if not colon or not (node.strip().isascii() and node.strip().isdigit()):
             raise InputError.at(f"the kubelet's flag --{flag}", "NODE:TYPE=BYTES", part)
-        reservations.append({"numaNode": int(node), "limits": _map(limits, flag)})
+        reservations.append({"numaNode": _number(node.strip(), flag), "limits": _map(limits, flag)})
 
     return reservations
 

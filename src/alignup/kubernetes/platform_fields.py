@@ -17,9 +17,11 @@ from typing import Any, Final
 
 from alignup.errors import InputError
 from alignup.kubernetes.versions import known_names
+from alignup.text.digits import number_of
 from alignup.text.known_keys import unknown_keys
 
 _KIND: Final = "KubeletConfiguration"
+_LARGEST_ID: Final = (1 << 31) - 1
 # By the path in a platform's object the field that it is.
 _NESTED: Final = {
     ("topologyManager", "policy"): "topologyManagerPolicy",
@@ -171,11 +173,12 @@ def _memory_by_node(value: Any, where: str) -> Iterator[dict[str, Any]]:
         raise InputError.at(where, "a mapping of NUMA nodes", value)
 
     for node, limits in value.items():
-        if not (isinstance(limits, Mapping) and str(node).isdecimal() and str(node).isascii()):
+        numa_node = number_of(str(node), _LARGEST_ID)
+        if numa_node is None or not isinstance(limits, Mapping):
             raise InputError.at(where, "limits by the number of a NUMA node", {node: limits})
         if limits.get("enabled") is not False:
             amounts = {name: amount for name, amount in limits.items() if name != "enabled"}
-            yield {"numaNode": int(node), "limits": amounts}
+            yield {"numaNode": numa_node, "limits": amounts}
 
 
 @cache

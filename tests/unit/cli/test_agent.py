@@ -428,6 +428,12 @@ def test_limits_are_read():
         with pytest.raises(InputError):
             limits_of((wrong,))
 
+    many = "9" * 5_000  # more than Python makes a number of
+    with pytest.raises(InputError, match=r"at most 9223372036854775807, got .* at --limit cpus"):
+        limits_of((f"cpus={many}",))
+    with pytest.raises(InputError, match=r"at --limit a/b"):
+        limits_of((f"a/b={many}",))
+
 
 def test_the_socket_is_the_systems_or_ones_own(monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 0)

@@ -26,12 +26,25 @@ def test_values_are_whole_where_there_is_no_terminal(monkeypatch, capsys, kind: 
     assert f"0      {cpus}" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("columns", "width"), [("60", 60), ("0", 10_000), ("many", 10_000)])
+@pytest.mark.parametrize(
+    ("columns", "width"),
+    [("60", 60), *((text, 10_000) for text in ("0", "many", "-1", "²", "10001", "9" * 5_000))],
+)
 def test_a_width_that_is_asked_for_is_kept(monkeypatch, columns: str, width: int) -> None:
     """If it is one."""
     monkeypatch.setenv("COLUMNS", columns)
 
     assert make_console().width == width
+
+
+@pytest.mark.parametrize("name", ["COLUMNS", "LINES", "JUPYTER_COLUMNS"])
+@pytest.mark.parametrize("text", ["²", "9" * 5_000])
+def test_a_terminal_has_its_own_width_where_none_is_asked_for(monkeypatch, name, text) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.setenv(name, text)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+
+    assert 0 < make_console().width <= 10_000
 
 
 @pytest.mark.parametrize("columns", ["1", "10", "30"])

@@ -196,6 +196,7 @@ def test_the_file_of_policy_none_has_no_nodes():
         (b" \n", "the file is empty"),
         (memory_file()[:-20], "JSON of a memory manager's state"),
         (memory_file(machineState={"one": {}}), "ids of NUMA nodes, got 'one'"),
+        (memory_file(machineState={"9" * 5_000: {}}), "ids of NUMA nodes, got '9999"),
         (memory_file(machineState={"0": {"memoryMap": {"memory": {"free": -1}}}}), "free"),
         (memory_file(entries={"u": {"c": [{"size": 2**64}]}}), "size"),
         (memory_file(entries={"u": {"c": [{"numaAffinity": ["0"]}]}}), "numaAffinity"),

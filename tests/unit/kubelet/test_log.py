@@ -516,6 +516,23 @@ class TestReleases:
         assert cause in explanation.cause
         assert explanation.cause_kind == kind
 
+    @pytest.mark.parametrize(
+        ("reason", "message"),
+        [
+            ("SMTAlignmentError", "SMT Alignment Error: requested {} cpus not multiple of 2"),
+            (
+                "OutOfcpu",
+                "Node didn't have enough resource: cpu, requested: {}, used: 0, capacity: 1",
+            ),
+        ],
+    )
+    def test_numbers_of_more_digits_than_are_read_stay_the_kubelets_words(self, reason, message):
+        printed = message.format("9" * 5_000)
+        [explanation] = explained(
+            [text("Pod admission denied", podUID="u", pod="d/a", reason=reason, message=printed)]
+        )
+        assert explanation.cause
+
 
 @pytest.mark.parametrize(
     ("cpus", "kubelets"),

@@ -452,7 +452,15 @@ def test_what_is_passed_over_is_named_in_one_line(text, message):
         ),
         (
             "kubelet --max-pods=many",
-            "a whole number, got 'many' at the kubelet's flag --max-pods in k",
+            "of at most 2147483647, got 'many' at the kubelet's flag --max-pods in k",
+        ),
+        (
+            f"kubelet --max-pods={'9' * 5_000}",
+            "at most 2147483647, got '9999.*' at the kubelet's flag --max-pods in k",
+        ),
+        (
+            f"kubelet --reserved-memory={'9' * 5_000}:memory=1Gi",
+            "at most 2147483647, got '9999.*' at the kubelet's flag --reserved-memory in k",
         ),
         (
             json.dumps(machine_config([{"path": "/k", "contents": {"source": "data:;base64,*"}}])),

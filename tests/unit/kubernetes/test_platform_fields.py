@@ -93,6 +93,7 @@ def test_settings_of_bottlerocket():
         ({"topology-manager-mode": "x"}, "'topology-manager-mode' of p may decide"),
         ({"cpu-manager-policy-options": "full-pcpus-only"}, "expected options"),
         ({"memory-manager-reserved-memory": {"a": {}}}, "by the number of a NUMA node"),
+        ({"memory-manager-reserved-memory": {"9" * 5_000: {}}}, "by the number of a NUMA node"),
         ({"memory-manager-reserved-memory": 3}, "a mapping of NUMA nodes"),
     ],
 )

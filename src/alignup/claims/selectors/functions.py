@@ -28,6 +28,7 @@ from alignup.claims.selectors.values import (
     compare,
 )
 from alignup.kubernetes.policy_options import GO_BOOLEANS
+from alignup.text.digits import number_of
 
 # Beyond what any device needs, and what memory bears.
 _LARGEST: Final = 20_000_000
@@ -229,7 +230,13 @@ def _to_integer(value: Any, like: int, form: str, lower: float, upper: float) ->
         raise EvaluationError("integer overflow")
     if isinstance(value, str) and not re.fullmatch(form, value):
         raise _no_conversion(value, cel.kind_of(like))
-    return integer(int(value), like)
+    if not isinstance(value, str):
+        return integer(int(value), like)
+
+    number = number_of(value.lstrip("+-"), 2**64)
+    if number is None:
+        number = 2**64
+    return integer(-number if value.startswith("-") else number, like)
 
 
 def to_double(value: Any) -> float:

@@ -34,6 +34,7 @@ from alignup.claims.selectors.values import (
     Timestamp,
     kind_of,
 )
+from alignup.text.digits import number_of
 
 # What means the same to Python and whose matching is bounded: characters and classes, up to two of
 # them repeated.
@@ -65,6 +66,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _CLAUSE: Final = re.compile(r"%(?:%|(?P<precision>\.[0-9]+)?(?P<clause>[sdfebxXo]))|(?P<wrong>%)")
 _NOT_FINITE: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _MOST_DIGITS: Final = 10_000
+_SHOWN: Final = 40
 _SUPERSCRIPT: Final = str.maketrans("0123456789+-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻")
 
 # no digits at all mean zero to apimachinery
@@ -75,6 +77,8 @@ _QUANTITY: Final = re.compile(
 
 _INT64: Final = 2**63
 _LARGEST: Final = (_INT64 - 1) * 10**9
+# What Python makes a number of, in a time that does not matter.
+_MOST_DIGITS_OF_QUANTITY: Final = 4_000
 # Quantities are exact to billionths.
 _SMALLEST_SCALE: Final = -9
 _IDENTIFIER: Final = r"(?:0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*)"
@@ -213,7 +217,11 @@ def to_duration(text: str) -> Duration:
             break
 
         unit = _UNITS.get(match[4], 3600 * _SECOND)
-        total += int(match[1] or 0) * unit
+        whole = number_of(match[1] or "0", 2**63)
+        if whole is None:
+            break
+
+        total += whole * unit
         if match[3]:
             # digits that an int64 no longer holds are dropped, and the fraction is rounded as a
             # double
@@ -393,9 +401,10 @@ def _filled_in(match: re.Match[str], value: Any) -> str:
             f"error during formatting: clause {clause}, was given {kind_of(value)}"
         )
 
-    precision = int((match["precision"] or ".6")[1:])
-    if precision > _MOST_DIGITS:
-        raise NotUnderstood(f"a precision of {precision}")
+    digits = (match["precision"] or ".6")[1:]
+    precision = number_of(digits, _MOST_DIGITS)
+    if precision is None:
+        raise NotUnderstood(f"a precision of {digits[:_SHOWN]}")
     if clause == "s":
         return _shown(value)
     if is_number:
@@ -503,6 +512,9 @@ def to_quantity(text: str) -> Quantity:
 
     sign, whole, fraction, binary, decimal, exponent = match.groups("")
     digits = (whole or "0") + fraction
+    if len(digits) > _MOST_DIGITS_OF_QUANTITY:
+        raise NotUnderstood(f"a quantity of {len(digits)} digits")
+
     value = int(digits)
     scale = -len(fraction)
     most_digits = 18  # that fit for sure
@@ -609,22 +621,38 @@ def to_semver(text: str, normalize: bool = False) -> cel.Semver:
         text = ".".join([*parts, "0", "0"][: max(3, len(parts))])
 
     match = _VERSION.fullmatch(text)
-    if match is None or max(map(int, match.groups()[:3])) >= 2**64:
+    if match is None:
         if text.count(".") < 2:  # noqa: PLR2004
             raise EvaluationError("No Major.Minor.Patch elements found")
 
-        raise EvaluationError(f"Invalid semantic version {text!r}")
+        raise _wrong_version(text)
 
-    numbers = (int(match[1]), int(match[2]), int(match[3]))
+    numbers = (
+        _version_number(match[1], text),
+        _version_number(match[2], text),
+        _version_number(match[3], text),
+    )
     if not match[4]:
         return cel.Semver(numbers)
 
     # numbers come before names
     identifiers = tuple(
-        (0, int(identifier), "") if identifier.isdigit() else (1, 0, identifier)
+        (0, _version_number(identifier, text), "") if identifier.isdigit() else (1, 0, identifier)
         for identifier in match[4].split(".")
     )
     return cel.Semver(numbers, is_final=False, prerelease=identifiers)
+
+
+def _version_number(digits: str, text: str) -> int:
+    """Return a number of a version, which 64 bits hold."""
+    number = number_of(digits, 2**64 - 1)
+    if number is None:
+        raise _wrong_version(text)
+    return number
+
+
+def _wrong_version(text: str) -> EvaluationError:
+    return EvaluationError(f"Invalid semantic version {text!r}")
 
 
 def _stripped(part: str) -> str:

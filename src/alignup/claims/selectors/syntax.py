@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from typing import Any, Final, NamedTuple
 
+from alignup.text.digits import number_of
+
 
 class CompileError(Exception):
     """The API server would refuse the expression."""
@@ -158,22 +160,34 @@ def _tokens(text: str) -> list[_Token]:
 
 
 def _number(text: str, at: int) -> object:
-    base = 16 if text.startswith("0x") else 10
     if text[-1] in "uU":
-        value = int(text[:-1], base)
-        if value >= 2**64:
+        value = _integer(text[:-1])
+        if value is None:
             raise _error(at, "invalid uint literal")
 
         return Uint(value)
 
-    if base == 16 or text.isdigit():  # noqa: PLR2004  # hexadecimal
-        return int(text, base)
+    if text.startswith("0x") or text.isdigit():
+        value = _integer(text)
+        if value is None:
+            raise _error(at, "invalid int literal")
+
+        return value
 
     double = float(text)
     if double == float("inf"):
         raise _error(at, "invalid double literal")
 
     return double
+
+
+def _integer(text: str) -> int | None:
+    """Return an integer, decimal or hexadecimal; None: 64 bits do not hold it."""
+    if not text.startswith("0x"):
+        return number_of(text, 2**64 - 1)
+
+    value = int(text, 16)
+    return value if value < 2**64 else None
 
 
 def _string(text: str, at: int, opening: str) -> tuple[object, int]:

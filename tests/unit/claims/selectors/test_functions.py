@@ -93,15 +93,27 @@ def test_times_are_added_and_subtracted() -> None:
         cel.added(Timestamp(0), Timestamp(0))
 
 
+LARGE = ["9" * 19, "9" * 5_000, f"-{2**63 + 1}", "-" + "9" * 5_000]
+
+
 @pytest.mark.parametrize(
     ("value", "expected"),
-    [("12", 12), ("+3", 3), (2.9, 2), (-2.9, -2), (Duration(7), 7), (Timestamp(-1), -1)],
+    [
+        ("0" * 5_000 + "1", 1),
+        (f"-{2**63}", -(2**63)),
+        ("12", 12),
+        ("+3", 3),
+        (2.9, 2),
+        (-2.9, -2),
+        (Duration(7), 7),
+        (Timestamp(-1), -1),
+    ],
 )
 def test_integers_are_made_of_other_values(value: object, expected: int) -> None:
     assert cel.to_int(value) == expected
 
 
-@pytest.mark.parametrize("value", ["", "1.0", " 1", "1_0", "0x1", 2.0**63, math.nan, "9" * 19])
+@pytest.mark.parametrize("value", ["", "1.0", " 1", "1_0", "0x1", 2.0**63, math.nan, *LARGE])
 def test_what_is_no_integer_is_an_error(value: object) -> None:
     with pytest.raises(EvaluationError):
         cel.to_int(value)

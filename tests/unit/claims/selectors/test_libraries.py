@@ -16,6 +16,9 @@ from alignup.claims.selectors import libraries
 from alignup.claims.selectors.syntax import NotUnderstood
 from alignup.claims.selectors.values import NONE, Duration, EvaluationError, Quantity, Timestamp
 
+# more digits than Python makes a number of
+MANY = "9" * 5_000
+
 SECOND = 10**9
 
 
@@ -38,7 +41,7 @@ def test_durations_have_the_form_of_go(text: str, nanoseconds: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "1", "1d", "s", "1s ", "--1s", "9223372036854775808ns", "1 s"]
+    "text", ["", "1", "1d", "s", "1s ", "--1s", "9223372036854775808ns", "1 s", f"{MANY}s"]
 )
 def test_other_durations_are_errors(text: str) -> None:
     assert not libraries.succeeds("to_duration", text)
@@ -129,6 +132,13 @@ def test_other_quantities_are_errors(text: str) -> None:
         libraries.to_quantity(text)
 
 
+@pytest.mark.parametrize("text", [MANY, f"1.{MANY}", f"-{MANY}Ki", f"{MANY}e3"])
+def test_a_quantity_of_more_digits_than_are_read_is_not_understood(text: str) -> None:
+    with pytest.raises(NotUnderstood, match=r"a quantity of 500\d digits"):
+        libraries.to_quantity(text)
+    assert libraries.to_quantity("0" * 5_000 + "7").amount == 7 * SECOND
+
+
 @given(st.integers(-(10**9), 10**9), st.integers(-(10**9), 10**9))
 def test_quantities_are_added_and_subtracted(left: int, right: int) -> None:
     quantities = libraries.to_quantity(f"{left}m"), libraries.to_quantity(f"{right}")
@@ -161,7 +171,9 @@ def test_numbers_of_a_version_are_those_of_64_bits() -> None:
     """Without a sign there, and with one in CEL."""
     version = libraries.to_semver(f"1.{2**63 - 1}.{2**64 - 1}")
     assert [libraries.version_part(place, version) for place in "012"] == [1, 2**63 - 1, -1]
-    assert not libraries.succeeds("to_semver", f"1.2.{2**64}")
+    for text in (f"1.2.{2**64}", f"1.{MANY}.3", f"1.2.3-{2**64}", f"1.2.3-rc.{MANY}"):
+        assert not libraries.succeeds("to_semver", text)
+    assert libraries.to_semver(f"1.2.3-{2**64 - 1}") < libraries.to_semver("1.2.3-a")
 
 
 @pytest.mark.parametrize(
@@ -252,9 +264,11 @@ def test_clauses_that_cannot_be_are_errors(text: str, values: list[object]) -> N
     assert not libraries.succeeds("format_text", text, values)
 
 
-def test_a_precision_has_a_bound() -> None:
-    with pytest.raises(NotUnderstood, match="a precision of 10001"):
-        libraries.format_text("%.10001f", [1.0])
+@pytest.mark.parametrize("digits", ["10001", MANY])
+def test_a_precision_has_a_bound(digits: str) -> None:
+    with pytest.raises(NotUnderstood, match=f"a precision of {digits[:40]}$"):
+        libraries.format_text(f"%.{digits}f", [1.0])
+    assert libraries.format_text("%.0000000000001f", [1.0]) == "1.0"
 
 
 @pytest.mark.parametrize(
