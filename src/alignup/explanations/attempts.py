@@ -221,7 +221,7 @@ def fields_of(config: KubeletConfig) -> dict[str, Any]:
         "cpuManagerPolicyOptions": set_options(config.cpu_manager_policy_options),
         "reservedSystemCPUs": str(config.reserved_system_cpus),
         "kubeReserved": {name: quantity(name, amount) for name, amount in reserve.amounts.items()},
-        "evictionHard": {"memory.available": reserve.eviction_memory or "0"},
+        "evictionHard": {"memory.available": reserve.eviction_memory or "0%"},
         "reservedMemory": [
             {
                 "numaNode": reservation.numa_node,

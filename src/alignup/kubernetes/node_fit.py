@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from struct import pack, unpack
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError
+from alignup.kubernetes.kubelet_config import part_of_percentage
 from alignup.kubernetes.pod import (
     CONFIG_SOURCE,
     MIRROR,
@@ -30,6 +30,7 @@ from alignup.kubernetes.pod import (
 )
 from alignup.kubernetes.quantity import in_units, parse_quantity, whole_units
 from alignup.records import Record, field, replace
+from alignup.text.digits import number_of
 
 if TYPE_CHECKING:
     from alignup.kubernetes.kubelet_config import KubeletConfig
@@ -146,13 +147,8 @@ def _eviction_memory(threshold: str, total: int) -> int:
     It is a quantity, or a percentage of all memory.
     """
     if threshold.endswith("%"):
-        return int(total * _as_float32(_as_float32(float(threshold[:-1])) / 100))
+        return int(total * part_of_percentage(threshold, "evictionHard"))
     return whole_units(parse_quantity(threshold or 0, "evictionHard"))
-
-
-def _as_float32(value: float) -> float:
-    """Return the nearest number of single precision, in which the kubelet keeps percentages."""
-    return float(unpack("f", pack("f", value))[0])
 
 
 def requests_of(pod: Pod) -> dict[str, int]:
@@ -380,13 +376,24 @@ def meets(value: str | None, operator: str, listed: Sequence[Any]) -> bool:
     if value is None:
         return False
     if operator in ("Gt", "Lt"):
-        try:
-            number, bound = int(value), int(str(listed[0]))
-        except (ValueError, IndexError):
+        number = _integer_of(value)
+        bound = _integer_of(str(listed[0])) if listed else None
+        if number is None or bound is None:
             return False
         return number > bound if operator == "Gt" else number < bound
 
     return operator == "Exists" or (operator == "In" and value in listed)
+
+
+def _integer_of(text: str) -> int | None:
+    """Return the integer of 64 bits that Go's `strconv.ParseInt` reads; None: it reads none."""
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    number = number_of(digits, 1 << 63)
+    if number is None:
+        return None
+    if text.startswith("-"):
+        return -number
+    return number if number < 1 << 63 else None
 
 
 def _preemption(pod: Pod, others: Sequence[Pod], lacking: dict[str, int]) -> Misfit:

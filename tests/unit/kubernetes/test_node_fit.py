@@ -147,6 +147,17 @@ def expression(key, operator, *values):
         (expression("cores", "Gt", "7"), True),
         (expression("cores", "Lt", "8"), False),
         (expression("zone", "Gt", "7"), False),
+        (expression("cores", "Gt", "-7"), True),
+        (expression("cores", "Lt", "+9"), True),
+        # as Go's strconv.ParseInt has it
+        (expression("cores", "Gt", "0_1"), False),
+        (expression("cores", "Gt", " 1"), False),
+        (expression("cores", "Gt", f"-{2**63}"), True),
+        (expression("cores", "Gt", f"-{2**63 + 1}"), False),
+        (expression("cores", "Lt", str(2**63 - 1)), True),
+        (expression("cores", "Lt", str(2**63)), False),
+        (expression("cores", "Lt", "9" * 5_000), False),
+        (expression("cores", "Lt"), False),
         ({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}, True),
         ({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n2"]}]}, False),
         ({}, False),
@@ -315,6 +326,23 @@ def test_requests_count_overhead_and_the_pod_as_a_whole() -> None:
         (
             {"evictionHard": {"memory.available": "25%"}},
             {"cpu": 8000, "memory": 12 * GIBI, "pods": 110},
+        ),
+        (
+            {"evictionHard": {"memory.available": "+2.5e1%%"}},
+            {"cpu": 8000, "memory": 12 * GIBI, "pods": 110},
+        ),
+        # it ignores both as they are written here
+        (
+            {"evictionHard": {"memory.available": "0%"}},
+            {"cpu": 8000, "memory": 16 * GIBI, "pods": 110},
+        ),
+        (
+            {"evictionHard": {"memory.available": "100%"}},
+            {"cpu": 8000, "memory": 16 * GIBI, "pods": 110},
+        ),
+        (
+            {"evictionHard": {"memory.available": "100.0%"}},
+            {"cpu": 8000, "memory": 0, "pods": 110},
         ),
         (
             {

@@ -25,7 +25,7 @@ MEMORY = {
     "memoryManagerPolicy": "Static",
     "reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi"}}],
     "kubeReserved": {"memory": "1Gi"},
-    "evictionHard": {"memory.available": "0"},
+    "evictionHard": {"memory.available": "0%"},
 }
 
 

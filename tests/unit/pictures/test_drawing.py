@@ -134,7 +134,7 @@ def test_bars_and_remarks_write_amounts_alike(small_amount: str, large_amount: s
         "topologyManagerPolicy": "single-numa-node",
         "memoryManagerPolicy": "Static",
         "kubeReserved": {"memory": "1Gi"},
-        "evictionHard": {"memory.available": "0"},
+        "evictionHard": {"memory.available": "0%"},
         "reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi"}}],
     }
     node = Node(read_machine("xeon-2s"), kubelet)
