@@ -14,6 +14,7 @@ the nodes that a device plugin reports.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from alignup.errors import InputError, warn
@@ -172,6 +173,11 @@ def _device_to_dict(device: Device) -> dict[str, Any]:
         entry["pci"] = device.pci
 
     return entry
+
+
+def repeated(ids: Iterable[str]) -> list[str]:
+    """Return the ids that come more than once, in their order."""
+    return [identity for identity, count in Counter(ids).items() if count > 1]
 
 
 def checked_devices(devices: Iterable[Device], machine: Machine, where: str) -> tuple[Device, ...]:

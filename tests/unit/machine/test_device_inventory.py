@@ -16,6 +16,7 @@ from alignup.machine.device_inventory import (
     inventory_to_dict,
     near_cpu_nodes,
     nearest_cpu_nodes,
+    repeated,
 )
 from alignup.machine.machine import Core, Machine, NumaNode
 
@@ -43,6 +44,11 @@ def test_an_inventory_is_decoded():
         ),
         "example.com/nic": (),
     }
+
+
+def test_ids_that_come_again_are_named_once():
+    assert repeated(("b", "a", "c", "b", "a", "b")) == ["b", "a"]
+    assert repeated(["a", "b"]) == repeated(()) == []
 
 
 def test_one_numa_node_need_not_be_a_list():

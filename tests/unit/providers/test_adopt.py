@@ -61,6 +61,15 @@ def test_devices_are_taken_over_and_released():
     assert len(provider.free[leasing.GPU]) == 4
 
 
+def test_a_device_is_not_taken_over_twice_by_one_container():
+    """It would count once where two were asked for."""
+    provider = device_provider()
+    with pytest.raises(AllocationError, match=r"named twice: gpu1$"):
+        provider.adopt("p", "c", {leasing.GPU: ["gpu1", "gpu0", "gpu1"]})
+    assert provider.devices("p", "c") == {}
+    assert len(provider.free[leasing.GPU]) == 4
+
+
 @pytest.mark.parametrize("ids", [{leasing.GPU: ["gpu0"]}, {leasing.GPU: ["gpu9"]}, {"other": []}])
 def test_devices_that_are_given_or_unknown_are_not_taken_over(ids):
     """And nothing changes."""

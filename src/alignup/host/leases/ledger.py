@@ -150,7 +150,7 @@ class Ledger:
                 self.node.adopt(lease)
             except AllocationError as error:
                 raise InputError(
-                    f"lease {lease.name!r} conflicts with another lease: {error}"
+                    f"lease {lease.name!r} conflicts with another lease, or with itself: {error}"
                 ) from None
 
             self._note(lease)

@@ -282,10 +282,9 @@ def _adopt(node: Node, pod: Pod, pod_holding: PodHolding) -> None:
                 for device in ids:
                     if (resource, device) not in adopted_devices:
                         new_ids.setdefault(resource, []).append(device)
+                        adopted_devices.add((resource, device))
 
             node.devices.adopt(uid, name, new_ids)
-            for resource, ids in new_ids.items():
-                adopted_devices.update((resource, device) for device in ids)
 
 
 def _adopt_whole(node: Node, pod: Pod, pod_holding: PodHolding) -> dict[str, ContainerHolding]:

@@ -14,7 +14,7 @@ from alignup.core.shared_dict import SharedDict
 from alignup.errors import AllocationError
 from alignup.kubernetes.versions import VersionProfile
 from alignup.machine.bits import bit_numbers
-from alignup.machine.device_inventory import Device, checked_devices
+from alignup.machine.device_inventory import Device, checked_devices, repeated
 from alignup.providers.devices.inventory import DevicePlugin, DevicePool, Preference, preference_of
 from alignup.topology_manager.hints import HintList, TopologyHint
 
@@ -285,8 +285,8 @@ class DeviceProvider(DeviceHolders):
         """Note devices, by resource, that the container was given before this provider was made.
 
         Raises:
-            AllocationError: A device is not in the inventory, or somebody has it; nothing was
-                noted.
+            AllocationError: A device is not in the inventory, is named twice, or somebody has it;
+                nothing was noted.
         """
         chosen = {
             resource: self._known(resource, device_ids) for resource, device_ids in ids.items()
@@ -296,6 +296,10 @@ class DeviceProvider(DeviceHolders):
             if held_ids := pool.ids(bits & pool.ledger.given):
                 raise AllocationError(
                     f"devices of {resource} are held already: {', '.join(held_ids)}"
+                )
+            if repeated_ids := repeated(ids[resource]):
+                raise AllocationError(
+                    f"devices of {resource} are named twice: {', '.join(repeated_ids)}"
                 )
 
         self._keep(pod_uid, container_name, chosen)

@@ -276,9 +276,10 @@ def test_what_is_released_can_be_had_again():
     [
         {"cpus": CPUSet([1, 5]), "devices": {leasing.GPU: ("gpu3",)}},
         {"cpus": CPUSet([5]), "devices": {leasing.GPU: ("gpu0",)}},
+        {"cpus": CPUSet([5]), "devices": {leasing.GPU: ("gpu3", "gpu3")}},
     ],
 )
-def test_of_a_lease_that_overlaps_another_nothing_is_noted(fields):
+def test_of_a_lease_that_overlaps_another_or_itself_nothing_is_noted(fields):
     node = LeaseNode(SITE)
     first = leasing.record("a", cpus=CPUSet([1]), devices={leasing.GPU: ("gpu0",)})
     node.adopt(first)

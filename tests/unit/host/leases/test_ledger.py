@@ -708,11 +708,11 @@ def test_amounts_count_a_device_for_its_own_resource():
     assert by_place == {leasing.GPU: [(0, 1), (0, 1), (1, 0)], NIC: [(1, 0), (1, 0), (0, 1)]}
 
 
-def test_amounts_count_a_device_as_often_as_a_lease_lists_it():
+def test_a_lease_that_lists_a_device_twice_is_refused():
     """Nothing that a command asks for has it twice, but a file that somebody wrote may."""
     books = ledger()
-    books.restore([leasing.record(devices={leasing.GPU: ("gpu0", "gpu0")})])
-    assert books.amounts()["0", leasing.GPU] == (1, 2)
+    with pytest.raises(InputError, match=r"or with itself: .* named twice: gpu0"):
+        books.restore([leasing.record(devices={leasing.GPU: ("gpu0", "gpu0")})])
 
 
 def test_users_hear_nothing_of_other_users_names():
