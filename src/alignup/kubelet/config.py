@@ -21,7 +21,7 @@ from alignup.kubelet.layout import (
     read_file,
 )
 from alignup.kubernetes import policy_options
-from alignup.kubernetes.config_documents import configuration_fields
+from alignup.kubernetes.config_documents import read_configuration as read_text
 from alignup.kubernetes.versions import release_of
 from alignup.records import Record
 
@@ -44,11 +44,13 @@ class Configuration(Record):
         parts: where they come from, in the order of merging: the place in words, and the fields
             that are set there.
         kubelet: the kubelet whose flags are in it.
+        platform: the platform whose part of a configuration it is; empty: it is whole.
     """
 
     fields: Mapping[str, Any]
     parts: tuple[tuple[str, Mapping[str, Any]], ...] = ()
     kubelet: RunningKubelet | None = None
+    platform: str = ""
 
     @property
     def source(self) -> str:
@@ -81,8 +83,11 @@ def read_configuration(
     fields: dict[str, Any] = {}
     parts = []
     kubelet = files.kubelet
+    platform = ""
     for place, data in _texts(files, config, config_dir):
-        patch = configuration_fields(data, place)
+        text = read_text(data, place)
+        patch = text.fields
+        platform = text.platform or platform
         parts.append((place, patch))
         fields = _merged(fields, patch)
 
@@ -94,7 +99,7 @@ def read_configuration(
         parts.append(("--reserved-cpus", {"reservedSystemCPUs": reserved_cpus}))
         fields = {**fields, "reservedSystemCPUs": reserved_cpus}
 
-    return Configuration(fields, tuple(parts), kubelet)
+    return Configuration(fields, tuple(parts), kubelet, platform)
 
 
 def _texts(

@@ -44,6 +44,7 @@ from alignup.kubelet.pod_resources_client import find_answers
 from alignup.kubernetes.kubelet_config import KubeletConfig, config_from_document
 from alignup.kubernetes.manifest import resized_pod
 from alignup.kubernetes.node_fit import NodeObject, node_object
+from alignup.kubernetes.platform_reservations import with_platform_reservation
 from alignup.kubernetes.pod import CONFIG_SOURCE, Container, Pod, QOSClass, source_of
 from alignup.kubernetes.pod_documents import PodDocument, pod_document
 from alignup.kubernetes.versions import (
@@ -509,6 +510,9 @@ def config_of(records: NodeRecords, machine: Machine | None) -> KubeletConfig:
 
     source = records.configuration.source or records.files.source
     with errors_in(source):
+        fields = with_platform_reservation(
+            fields, records.configuration.platform, source, machine, lenient=True
+        )
         return config_from_document(fields, source, version=records.version, lenient=True)
 
 

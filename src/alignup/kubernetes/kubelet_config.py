@@ -6,16 +6,19 @@ NUMA nodes exist) are left to `alignup.node` and the providers.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from struct import pack, unpack
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import ConfigError, InputError, errors_in, one_line, warn
 from alignup.kubernetes import policy_options
 from alignup.kubernetes.pod import is_pinned_memory
 from alignup.kubernetes.policy_options import also_unknown, effective_gates, gate_complaints
-from alignup.kubernetes.quantity import in_units, parse_quantity, whole_units
+from alignup.kubernetes.quantity import (
+    in_units,
+    parse_quantity,
+    part_of_percentage,
+    whole_units,
+)
 from alignup.kubernetes.versions import (
     NEWEST,
     KubeletVersion,
@@ -45,9 +48,6 @@ _CPU_POLICIES: Final = ("none", "static")
 _MEMORY_POLICIES: Final = ("None", "Static")
 # The only version in which kubelets since 1.10 decode a KubeletConfiguration.
 _API_VERSION: Final = "kubelet.config.k8s.io/v1beta1"
-# A percentage without its sign, as Go's `strconv.ParseFloat` reads decimal numbers.
-_PERCENTAGE: Final = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
-_FAR_ABOVE: Final = 1000.0
 _SWAP_BEHAVIOURS: Final = ("NoSwap", "LimitedSwap")
 
 
@@ -486,33 +486,6 @@ def _eviction_memory(value: object) -> str:
         raise ConfigError.at(where, "a quantity above zero, or 0% to keep nothing", text)
 
     return text
-
-
-def part_of_percentage(text: str, where: str) -> float:
-    """Return the part that a percentage of `evictionHard` is, in the kubelet's single precision.
-
-    Follows `parseThresholdStatement` (pkg/kubelet/eviction/helpers.go), which ignores 0% and 100%
-    as they are written here: such a threshold keeps nothing.
-
-    Raises:
-        ConfigError: it is none, or one that a kubelet refuses.
-    """
-    if text in ("0%", "100%"):
-        return 0.0
-
-    number = text.rstrip("%")
-    value = float(number) if re.fullmatch(_PERCENTAGE, number) else -1.0
-    part = 2.0
-    if 0 <= value < _FAR_ABOVE:
-        part = _as_float32(_as_float32(value) / 100)
-    if part > 1:
-        raise ConfigError.at(where, "a quantity or a percentage of at most 100%", text)
-    return part
-
-
-def _as_float32(value: float) -> float:
-    """Return the nearest number of single precision."""
-    return float(unpack("f", pack("f", value))[0])
 
 
 def _reserved_memory(entries: Sequence[ReservedMemoryWire]) -> tuple[ReservedMemory, ...]:

@@ -17,7 +17,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError
-from alignup.kubernetes.kubelet_config import part_of_percentage
 from alignup.kubernetes.pod import (
     CONFIG_SOURCE,
     MIRROR,
@@ -28,7 +27,7 @@ from alignup.kubernetes.pod import (
     is_pinned_memory,
     peak,
 )
-from alignup.kubernetes.quantity import in_units, parse_quantity, whole_units
+from alignup.kubernetes.quantity import eviction_memory, in_units, parse_quantity
 from alignup.records import Record, field, replace
 from alignup.text.digits import number_of
 
@@ -126,7 +125,7 @@ def node_reservation(
     """
     reserve = config.node_reserve
     total = memory_capacity or sum(numa_node.memory for numa_node in machine.numa_nodes)
-    memory = reserve.amounts.get("memory", 0) + _eviction_memory(reserve.eviction_memory, total)
+    memory = reserve.amounts.get("memory", 0) + eviction_memory(reserve.eviction_memory, total)
     cpus = 1000 * len(config.reserved_system_cpus) or reserve.amounts.get("cpu", 0)
     return {**reserve.amounts, "cpu": cpus, "memory": memory}
 
@@ -139,16 +138,6 @@ def reserved_by_type(config: KubeletConfig) -> dict[str, int]:
             sizes[kind] = sizes.get(kind, 0) + size
 
     return sizes
-
-
-def _eviction_memory(threshold: str, total: int) -> int:
-    """Return the bytes of `evictionHard`'s `memory.available`.
-
-    It is a quantity, or a percentage of all memory.
-    """
-    if threshold.endswith("%"):
-        return int(total * part_of_percentage(threshold, "evictionHard"))
-    return whole_units(parse_quantity(threshold or 0, "evictionHard"))
 
 
 def requests_of(pod: Pod) -> dict[str, int]:

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import ConfigError, warn
-from alignup.kubernetes.quantity import parse_quantity, whole_units
+from alignup.kubernetes.quantity import eviction_memory, parse_quantity, whole_units
 from alignup.kubernetes.versions import read_table
 from alignup.text.counting import format_bytes
 
@@ -42,8 +42,8 @@ def with_platform_reservation(
 ) -> Mapping[str, Any]:
     """Return the fields of a configuration with what its platform reserves itself.
 
-    Where the CPU manager's static policy needs CPUs that nobody has reserved, and where the
-    platform writes what the Static memory manager needs. What is added is warned of.
+    CPUs where the static policy of the CPU manager needs them and nobody has reserved them, and
+    memory with them or where the Static memory manager counts it. What is added is warned of.
 
     Args:
         fields: those that a text has.
@@ -55,33 +55,37 @@ def with_platform_reservation(
     Raises:
         ConfigError: the platform reserves CPUs, but how many is not known.
     """
-    if not platform:
+    if not platform or not _are_maps(fields):
         return fields
 
     row = read_table("platform_reservations").get(platform, {})
     completed = dict(fields)
-    additions: list[str] = []
-    part = row.get("field")
-    if _lacks_cpus(fields, *([part] if part else _RESERVED)):
-        added = _reservation(row, machine)
-        if added:
-            given = fields.get(part) or {}
-            completed[part] = given if row.get("isWhole") and given else {**added, **given}
-            if completed[part] is not given:
-                additions.append(_in_words(added))
-        elif _lacks_cpus(fields, *_RESERVED):
-            _miss(platform, is_error=machine is not None and not lenient)
-
+    additions = []
+    if row:
+        additions += _add_reservation(completed, row, machine)
+    if _lacks_cpus(completed, *_RESERVED) and not row.get("isWhole"):
+        _miss(platform, is_error=machine is not None and not lenient)
     if row.get("reservesMemory"):
         additions += _add_reserved_memory(completed, row, machine)
 
     if additions:
         warn(
             f"{source} is a part of a configuration: {platform} itself reserves "
-            f"{' and '.join(additions)} ({row['source']}); --reserved-cpus gives other CPUs"
+            f"{_in_words(additions)} ({row['source']}); --reserved-cpus gives other CPUs"
         )
 
     return completed
+
+
+def _in_words(additions: list[str]) -> str:
+    *first, last = additions
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def _are_maps(fields: Mapping[str, Any]) -> bool:
+    """Return whether the fields that matter here are maps; others are refused later."""
+    names = (*_RESERVED, "evictionHard")
+    return all(isinstance(fields.get(name), Mapping | None) for name in names)
 
 
 def _miss(platform: str, *, is_error: bool) -> None:
@@ -103,28 +107,84 @@ def _lacks_cpus(fields: Mapping[str, Any], *parts: str) -> bool:
     """Return whether the static policy needs CPUs that none of these maps names."""
     if fields.get("cpuManagerPolicy") != "static" or fields.get("reservedSystemCPUs"):
         return False
-
-    maps = [fields.get(part) or {} for part in parts]
-    return all(isinstance(reserved, Mapping) and "cpu" not in reserved for reserved in maps)
+    return all("cpu" not in (fields.get(part) or {}) for part in parts)
 
 
-def _reservation(row: Mapping[str, Any], machine: Machine | None) -> dict[str, str]:
-    """Return what is reserved; empty: it is not known for such a machine."""
-    cpu = row.get("cpu")
-    if cpu is None and "cpuSteps" in row and machine is not None:
-        cpu = _sum_of_steps(row["cpuSteps"], machine.cpu_count)
+def _add_reservation(
+    fields: dict[str, Any], row: Mapping[str, Any], machine: Machine | None
+) -> list[str]:
+    """Add what the map of the platform lacks, and return that in words."""
+    part = row["field"]
+    given = fields.get(part) or {}
+    needs_cpus = _lacks_cpus(fields, part)
+    needs_memory = "memory" not in given and (needs_cpus or _manages_memory(fields))
+    if row.get("isWhole") and given:
+        return []
 
-    if cpu is None:
-        return {}
+    added: dict[str, str] = {}
+    words = []
+    if needs_cpus and (cpu := _thousandths(row, machine)) is not None:
+        added["cpu"] = f"{cpu}m"
+        words.append(f"{cpu}m CPU")
 
-    added = {"cpu": f"{int(max(cpu, row.get('leastCpu', 0)))}m"}
+    if needs_memory and (added or not needs_cpus):
+        memory = _memory(fields, row, machine)
+        if memory is None:
+            words.append("memory that is not counted here")
+        else:
+            added["memory"] = str(memory)
+            words.append(f"{format_bytes(memory)} of memory")
+
+    fields[part] = {**added, **given}
+    if not fields[part]:
+        del fields[part]
+    return words
+
+
+def _manages_memory(fields: Mapping[str, Any]) -> bool:
+    return fields.get("memoryManagerPolicy") == "Static"
+
+
+def _thousandths(row: Mapping[str, Any], machine: Machine | None) -> int | None:
+    """Return the reserved thousandths of a CPU; None: not known for such a machine."""
+    if "cpu" in row:
+        return int(row["cpu"])
+    if machine is None:
+        return None
+
+    cpu = _sum_of_steps(row["cpuSteps"], machine.cpu_count)
+    return None if cpu is None else int(max(cpu, row.get("leastCpu", 0)))
+
+
+def _memory(
+    fields: Mapping[str, Any], row: Mapping[str, Any], machine: Machine | None
+) -> int | None:
+    """Return the reserved bytes; None: not known.
+
+    Where the file has `reservedMemory`, they are what it implies: it must add up to the sum of all
+    that is reserved, or the kubelet would not start.
+    """
     if "memory" in row:
-        added["memory"] = row["memory"]
-    elif "memorySteps" in row and machine is not None and machine.knows_memory:
+        return _whole(row["memory"])
+    if "memorySteps" in row and machine is not None and machine.knows_memory:
         mebibytes = _sum_of_steps(row["memorySteps"], _bytes_of(machine) // _MEBIBYTE)
-        added["memory"] = str(int((mebibytes or 0) * _MEBIBYTE))
+        return int((mebibytes or 0) * _MEBIBYTE)
 
-    return added
+    reserved = fields.get("reservedMemory")
+    if not (reserved and _manages_memory(fields) and isinstance(reserved, list)):
+        return None
+
+    limits = [entry.get("limits") for entry in reserved if isinstance(entry, Mapping)]
+    amounts = [amount.get("memory", 0) for amount in limits if isinstance(amount, Mapping)]
+    return max(0, sum(map(_whole, amounts)) - _counted(fields, machine))
+
+
+def _counted(fields: Mapping[str, Any], machine: Machine | None) -> int:
+    """Return the bytes that a configuration reserves of a node, with the eviction threshold."""
+    total = 0 if machine is None else _bytes_of(machine)
+    eviction = str((fields.get("evictionHard") or {}).get("memory.available", _EVICTION))
+    amounts = [(fields.get(part) or {}).get("memory", 0) for part in _RESERVED]
+    return eviction_memory(eviction, total) + sum(map(_whole, amounts))
 
 
 def _sum_of_steps(steps: list[list[float | None]], amount: float) -> float | None:
@@ -145,12 +205,6 @@ def _bytes_of(machine: Machine) -> int:
     return sum(node.memory for node in machine.numa_nodes)
 
 
-def _in_words(added: Mapping[str, str]) -> str:
-    if "memory" not in added:
-        return f"{added['cpu']} CPU, and memory that is not counted here"
-    return f"{added['cpu']} CPU, {format_bytes(_whole(added['memory']))} of memory"
-
-
 def _add_reserved_memory(
     fields: dict[str, Any], row: Mapping[str, Any], machine: Machine | None
 ) -> list[str]:
@@ -158,16 +212,14 @@ def _add_reserved_memory(
 
     Return that in words.
     """
-    if fields.get("memoryManagerPolicy") != "Static" or fields.get("reservedMemory"):
+    if not _manages_memory(fields) or fields.get("reservedMemory"):
         return []
 
     share = row.get("evictionShare")
     if share and not fields.get("evictionHard") and machine is not None and machine.knows_memory:
         fields["evictionHard"] = {"memory.available": str(int(_bytes_of(machine) * share))}
 
-    eviction = (fields.get("evictionHard") or {}).get("memory.available", _EVICTION)
-    amounts = [eviction, *((fields.get(part) or {}).get("memory", 0) for part in _RESERVED)]
-    total = sum(map(_whole, amounts))
+    total = _counted(fields, machine)
     numa_node = 0 if machine is None else machine.numa_nodes[0].id
     fields["reservedMemory"] = [{"numaNode": numa_node, "limits": {"memory": str(total)}}]
     return [f"{format_bytes(total)} on NUMA node {numa_node} for the memory manager"]

@@ -12,9 +12,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import cache
+from struct import pack, unpack
 from typing import Final
 
-from alignup.errors import InputError
+from alignup.errors import ConfigError, InputError
 
 # The largest amount, in whole units; of CPUs, in thousandths.
 LARGEST: Final = 2**63 - 1
@@ -30,6 +31,9 @@ _MULTIPLIERS: Final[dict[str, int]] = {
 _LONGEST: Final = 120
 # Numbers of fewer digits are below `LARGEST`.
 _SHORT: Final = 19
+# A percentage without its sign, as Go's `strconv.ParseFloat` reads decimal numbers.
+_PERCENTAGE: Final = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
+_FAR_ABOVE: Final = 1000.0
 # the digits are bounded so that a typing error cannot become a number of megabytes
 _FORM: Final = (
     r"(?P<sign>[+-]?)(?=\.?[0-9])(?P<whole>[0-9]{0,40})(?:\.(?P<fraction>[0-9]{0,40}))?"
@@ -124,3 +128,40 @@ def _from_text(text: str) -> int | None:
     if sign == "-":
         return -billionths
     return billionths
+
+
+def eviction_memory(threshold: str, total: int) -> int:
+    """Return the bytes of `evictionHard`'s `memory.available`.
+
+    It is a quantity, or a percentage of all memory.
+    """
+    if threshold.endswith("%"):
+        return int(total * part_of_percentage(threshold, "evictionHard"))
+    return whole_units(parse_quantity(threshold or 0, "evictionHard"))
+
+
+def part_of_percentage(text: str, where: str) -> float:
+    """Return the part that a percentage of `evictionHard` is, in the kubelet's single precision.
+
+    Follows `parseThresholdStatement` (pkg/kubelet/eviction/helpers.go), which ignores 0% and 100%
+    as they are written here: such a threshold keeps nothing.
+
+    Raises:
+        ConfigError: it is none, or one that a kubelet refuses.
+    """
+    if text in ("0%", "100%"):
+        return 0.0
+
+    number = text.rstrip("%")
+    value = float(number) if re.fullmatch(_PERCENTAGE, number) else -1.0
+    part = 2.0
+    if 0 <= value < _FAR_ABOVE:
+        part = _as_float32(_as_float32(value) / 100)
+    if part > 1:
+        raise ConfigError.at(where, "a quantity or a percentage of at most 100%", text)
+    return part
+
+
+def _as_float32(value: float) -> float:
+    """Return the nearest number of single precision."""
+    return float(unpack("f", pack("f", value))[0])

@@ -108,3 +108,10 @@ def test_what_is_no_mapping_is_one_line(files, text):
     with pytest.raises(InputError) as caught:
         read_configuration(files)
     assert "\n" not in str(caught.value)
+
+
+def test_whose_part_of_a_configuration_it_is_is_known(files, tmp_path):
+    part = tmp_path / "talos.yaml"
+    part.write_text("machine: {kubelet: {extraConfig: {cpuManagerPolicy: static}}}\n")
+    assert read_configuration(files, part).platform == "Talos"
+    assert not read_configuration(files).platform

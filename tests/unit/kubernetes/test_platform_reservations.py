@@ -29,10 +29,10 @@ def completed(fields, platform, node):
 @pytest.mark.parametrize(
     ("platform", "cpus", "reserved"),
     [
-        ("OpenShift", 96, {"cpu": "500m", "memory": "1Gi"}),
+        ("OpenShift", 96, {"cpu": "500m", "memory": str(GIB)}),
         ("OpenShift with autoSizingReserved", 4, {"cpu": "500m"}),
         ("OpenShift with autoSizingReserved", 96, {"cpu": "1200m"}),
-        ("Talos", 2, {"cpu": "50m", "memory": "384Mi"}),
+        ("Talos", 2, {"cpu": "50m", "memory": str(384 << 20)}),
         ("EKS", 1, {"cpu": "60m"}),
         ("EKS", 2, {"cpu": "70m"}),
         ("EKS", 16, {"cpu": "110m"}),
@@ -46,7 +46,7 @@ def completed(fields, platform, node):
         ("AKS", 16, {"cpu": "260m"}),
         ("AKS", 32, {"cpu": "420m"}),
         ("AKS", 64, {"cpu": "740m"}),
-        ("Gardener", 8, {"cpu": "80m", "memory": "1Gi"}),
+        ("Gardener", 8, {"cpu": "80m", "memory": str(GIB)}),
         ("Deckhouse", 8, {"cpu": "70m", "memory": str(int(1814.04 * (1 << 20)))}),
     ],
 )
@@ -70,6 +70,8 @@ def test_every_row_says_where_it_is_from(platform):
         {"cpuManagerPolicy": "none"},
         {**STATIC, "reservedSystemCPUs": "0"},
         {**STATIC, "systemReserved": {"cpu": "2"}},
+        {**STATIC, "systemReserved": "cpu=2"},
+        {**STATIC, "evictionHard": 3},
     ],
 )
 def test_nothing_is_added_where_nothing_lacks(fields):
@@ -121,6 +123,37 @@ def test_without_a_platform_the_kubelets_own_words_stay():
     assert load_config("cpuManagerPolicy: static", "f", machine=machine(4)).reserved_cpu_count == 0
 
 
+def test_memory_of_openshift_counts_beside_its_own_cpus():
+    fields = {
+        **STATIC,
+        "memoryManagerPolicy": "Static",
+        "systemReserved": {"cpu": "2"},
+        "reservedMemory": [{"numaNode": 1, "limits": {"memory": "1124Mi"}}],
+    }
+    reserved = completed(fields, "OpenShift", machine(8))["systemReserved"]
+    assert reserved == {"cpu": "2", "memory": str(GIB)}
+
+
+@pytest.mark.parametrize("eviction", ["100Mi", None])
+def test_memory_that_is_not_known_is_what_the_reserved_memory_implies(eviction):
+    fields = {
+        **STATIC,
+        "memoryManagerPolicy": "Static",
+        "systemReserved": {"memory": "1Gi"},
+        "reservedMemory": [
+            {"numaNode": 1, "limits": {"memory": "1124Mi"}},
+            {"numaNode": 2, "limits": {"memory": "2Gi"}},
+        ],
+    }
+    if eviction is not None:
+        fields["evictionHard"] = {"memory.available": eviction}
+
+    assert completed(fields, "EKS", machine(8))["kubeReserved"] == {
+        "cpu": "90m",
+        "memory": str(2 * GIB),
+    }
+
+
 OPENSHIFT = """
 kind: KubeletConfig
 spec:
@@ -129,7 +162,7 @@ spec:
 
 
 def test_a_text_is_completed_and_reserved_cpus_win():
-    with pytest.warns(AlignupWarning, match="OpenShift itself reserves 500m CPU, 1Gi of memory"):
+    with pytest.warns(AlignupWarning, match="OpenShift itself reserves 500m CPU and 1Gi of memory"):
         config = load_config(OPENSHIFT, "f", machine=machine(4))
     assert config.reserved_cpu_count == 1
 

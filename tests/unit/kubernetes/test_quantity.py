@@ -10,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alignup.errors import InputError
-from alignup.kubernetes.quantity import LARGEST, in_units, parse_quantity, whole_units
+from alignup.kubernetes.quantity import (
+    LARGEST,
+    eviction_memory,
+    in_units,
+    parse_quantity,
+    whole_units,
+)
 
 SUFFIXES = {
     "": Fraction(1),
@@ -128,3 +134,17 @@ def test_the_smallest_fraction_still_counts():
     """The API rounds a positive amount up to a billionth, never down to nothing."""
     assert parse_quantity("1e-9999") == 1
     assert parse_quantity("-1e-9999") == -1
+
+
+@pytest.mark.parametrize(
+    ("threshold", "amount"),
+    [("100Mi", 100 << 20), ("", 0), ("10%", 100), ("12.5%", 125), ("0%", 0), ("100%", 0)],
+)
+def test_a_threshold_is_an_amount_or_a_share(threshold, amount):
+    assert eviction_memory(threshold, 1000) == amount
+
+
+@pytest.mark.parametrize("threshold", ["a%", "%", "-1%", "1 %", "a", "101%"])
+def test_other_thresholds_are_refused(threshold):
+    with pytest.raises(InputError, match="evictionHard"):
+        eviction_memory(threshold, 1000)
