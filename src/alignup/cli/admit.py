@@ -14,7 +14,16 @@ import click
 from alignup.cli import options
 from alignup.cli.failures import complain
 from alignup.cli.inputs import LoadedNode, NodeSource, asked_pods, asked_resizes, load_node
-from alignup.cli.terminal import Table, make_console, mark, print_json, print_whole, runs, safe
+from alignup.cli.terminal import (
+    Table,
+    first_to_last,
+    make_console,
+    mark,
+    print_json,
+    print_whole,
+    runs,
+    safe,
+)
 from alignup.errors import ConfigError
 from alignup.machine.bits import bit_set
 from alignup.records import json_fields
@@ -478,8 +487,8 @@ def show(node: Node, title: str, answers: Sequence[Answer], present: Sequence[Po
 
         if len(alike) > 1:
             more = counted(len(alike) - 1, "more pod")
-            names = f"{safe(alike[1][0].name)} to {safe(alike[-1][0].name)}"
-            console.print(f"  and {more} alike: {names}")
+            names = first_to_last(other_pod.name for other_pod, *_ in alike[1:])
+            console.print(f"  and {more} alike: {safe(names)}")
 
         if offers is not None:
             show_hints(console, offers, node.machine.numa_node_ids)

@@ -21,7 +21,7 @@ from alignup.cli.admit import (
 )
 from alignup.cli.explain_view import View, explanation_dict, show_explanation, show_note
 from alignup.cli.failures import need_extra
-from alignup.cli.terminal import print_json
+from alignup.cli.terminal import first_to_last, print_json
 from alignup.errors import InputError, one_line
 from alignup.text.counting import counted
 
@@ -305,10 +305,7 @@ class Teller:
         if not alike:
             return
 
-        names = alike[0].name
-        if len(alike) > 1:
-            names += f" to {alike[-1].name}"
-
+        names = first_to_last(pod.name for pod in alike)
         show_note(f"and {counted(len(alike), 'more pod')} alike: {names}")
 
     def tell_present(self, pod: Pod) -> None:

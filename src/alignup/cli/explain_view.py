@@ -141,10 +141,24 @@ def show_rejection(console: Console, rejection: PodDocument, explanation: Explan
         sentence += f" ({message})"
 
     console.print(safe(sentence))
-    if explanation.admitted:
-        console.print("There is room now: its replacement would be admitted. As of now:")
-    else:
+    unknown = [
+        resource
+        for resource, _ in rejection.pod.devices
+        if explanation.before.amounts(resource) is None
+    ]
+    if not explanation.admitted:
         console.print("It would be rejected again. As of now:")
+    elif unknown:
+        names = safe(", ".join(unknown))
+        show_prose(
+            console,
+            f"Whether there is room now is not known: nothing here tells of {names} (--devices "
+            "does). As of now, as far as all else goes:",
+            "",
+            "",
+        )
+    else:
+        console.print("There is room now: its replacement would be admitted. As of now:")
 
 
 def show_verdict(console: Console, explanation: Explanation) -> None:

@@ -339,6 +339,14 @@ def runs(items: Iterable[_T], alike: Callable[[_T, _T], bool]) -> Iterator[list[
     yield from (list(run) for _, run in groupby(items, cmp_to_key(unlike)))
 
 
+def first_to_last(names: Iterable[str]) -> str:
+    """Return the first of some names and the last, as long as they are not all the same."""
+    distinct = list(dict.fromkeys(names))
+    if len(distinct) == 1:
+        return distinct[0]
+    return f"{distinct[0]} to {distinct[-1]}"
+
+
 @contextmanager
 def progress(doing: str, total: int | None) -> Iterator[Callable[[float], None]]:
     """Show on a terminal how much of so much work is done.

@@ -501,6 +501,11 @@ def admitted_cause(trial: Trial, containers: Sequence[ContainerPart]) -> Cause:
     if trial.admission.preempted:
         room = f"; the kubelet evicts {', '.join(trial.admission.preempted)} to make room"
 
+    far = ""
+    if trial.far_devices:
+        far = f"the devices of its claims are near {named('NUMA node', trial.far_devices)}"
+        room = f"; {far}{room}"
+
     several = len(containers) > 1
     missed = [container for container in containers if container.missed]
     if missed:
@@ -521,6 +526,9 @@ def admitted_cause(trial: Trial, containers: Sequence[ContainerPart]) -> Cause:
         return Cause(
             f"admitted; it requests nothing that is aligned to NUMA nodes{room}", "not aligned"
         )
+
+    if far:
+        return Cause(f"admitted, but not aligned with its claims: it is {places}{room}", "missed")
 
     each = ", every container with all its resources on its preferred NUMA nodes" if several else ""
     return Cause(f"admitted, aligned {places}{each}{room}", "aligned")

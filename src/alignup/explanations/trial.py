@@ -73,6 +73,8 @@ class Trial(Record):
             together.
         limits: what the node as a whole offers, where the kubelet's own checks refused the pod.
         others: the pods on the node.
+        far_devices: where devices of claims are near other NUMA nodes than their containers, these
+            NUMA nodes.
         counts_use_as_reserved: the node's; so what containers can have if nobody holds any is
             unknown.
     """
@@ -89,6 +91,7 @@ class Trial(Record):
     l3_groups: tuple[int, ...] = ()
     limits: NodeObject | None = None
     others: tuple[Pod, ...] = ()
+    far_devices: tuple[int, ...] = ()
     counts_use_as_reserved: bool = False
 
 
@@ -117,7 +120,9 @@ def tried(node: Node, pod: Pod) -> Trial:
 
         after = questions[-1].holdings if questions else before
         limits = None
+        far_devices: tuple[int, ...] = ()
         if admission:
+            far_devices = _far_devices(scratch, pod, admission)
             _keep_affinities(questions, admission)
             notes.allocations = dict(admission.containers)
             after = holdings_of(scratch)
@@ -142,6 +147,7 @@ def tried(node: Node, pod: Pod) -> Trial:
             l3_groups,
             limits=None if admission else limits,
             others=node.pods,
+            far_devices=far_devices,
             counts_use_as_reserved=node.counts_use_as_reserved,
         )
 
@@ -164,6 +170,22 @@ def _cores_and_caches(node: Node) -> tuple[int, tuple[int, ...]]:
     if node.config.cpu_manager_policy_options.prefer_align_cpus_by_uncorecache:
         l3_groups = tuple(cpus_by_cache(node.machine).values())
     return node.cpu.ledger.capacity.topology.cpus_per_core, l3_groups
+
+
+def _far_devices(node: Node, pod: Pod, admission: Admission) -> tuple[int, ...]:
+    """Return the NUMA nodes of an admitted pod's claims, if they are not those of its containers.
+
+    Args:
+        node: on which the pod is.
+        pod: the pod.
+        admission: what its containers got.
+    """
+    claims = node.claims
+    if claims is None or claims.are_aligned(pod, admission.containers) is not False:
+        return ()
+
+    near = {device.numa_nodes[0] for device in claims.devices(pod.uid) if device.numa_nodes}
+    return tuple(sorted(near))
 
 
 def has_users_providers(node: Node, *, but_claims: bool = False) -> bool:

@@ -232,6 +232,19 @@ def test_a_pod_that_died_is_explained(
     Draft202012Validator(json.loads(SCHEMA.read_text())).validate(line)
 
 
+def test_of_a_resource_that_is_not_known_here_there_may_be_room_or_not(tmp_path: Path) -> None:
+    manifest = dead("db", "2")
+    limits = manifest["spec"]["containers"][0]["resources"]["limits"]
+    limits["example.com/fuse"] = "1"
+    file = tmp_path / "dead.json"
+    file.write_text(json.dumps(manifest))
+    done = run(str(file))
+    assert "Whether there is room now is not known: nothing here tells of example.com/fuse" in (
+        done.stdout
+    )
+    assert "There is room now" not in done.stdout
+
+
 def test_a_pod_that_died_is_explained_after_those_that_live(tmp_path: Path) -> None:
     """And is not there afterwards."""
     items = [dead("dead", "2"), pod("alive", cpu="2"), dead("dead2", "2")]

@@ -9,7 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from alignup.cli.terminal import Table, make_console, mark, nodes_text, print_table, print_whole
+from alignup.cli.terminal import (
+    Table,
+    first_to_last,
+    make_console,
+    mark,
+    nodes_text,
+    print_table,
+    print_whole,
+)
 
 WORDS = st.text("abz019", min_size=1, max_size=18)
 CELLS = st.lists(WORDS, min_size=4, max_size=8).map(" ".join)
@@ -100,3 +108,16 @@ def test_marks_are_words_where_signs_cannot_be_written(encoding: str, good: str,
 def test_numa_nodes_in_a_cell(ids, text: str) -> None:
     """Kernel ids, or any node."""
     assert nodes_text(ids) == text
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        (["a"], "a"),
+        (["lws-1", "lws-1"], "lws-1"),
+        (["a", "b"], "a to b"),
+        (["a", "b", "c", "a"], "a to c"),
+    ],
+)
+def test_a_range_of_names_has_two_ends(names: list[str], text: str) -> None:
+    assert first_to_last(names) == text

@@ -18,10 +18,12 @@ from alignup.machine.load import catalog_entries
 from alignup.node import Node
 from alignup.node.holdings import holdings_of
 from fakes.hint_providers import Licences, Saying, hint
+from inputs.claims_on_nodes import node_with_claims, pod_with_claim
 from inputs.kernel_trees import server
 from inputs.kubelet_files import CONFIG, guaranteed, write_node, write_root
 from inputs.machines import busy_node, machine_of, manifest
 from inputs.refusals import GPU, article, in_conflict, wish
+from inputs.small_claims import class_of, slice_of, template
 
 
 def test_what_was_asked_free_and_held_and_offered() -> None:
@@ -337,3 +339,23 @@ def test_the_node_of_a_kubelet(tmp_path) -> None:
         "default/c",
     }
     assert [pod.uid for pod in read.pods] == ["uid-a", "uid-b", "uid-c"]
+
+
+@pytest.mark.parametrize("policy", ["single-numa-node", "none"])
+def test_a_pod_that_is_far_from_its_claims_is_not_told_as_aligned(policy: str) -> None:
+    node = node_with_claims([slice_of([1, 1, 0]), class_of(), template()], policy=policy)
+    far = explain(node, pod_with_claim("far", cpu=2))
+    near_node = node_with_claims([slice_of([0]), class_of(), template()], policy=policy)
+    near = explain(near_node, pod_with_claim("near", cpu=2))
+
+    assert far.admitted
+    assert "the devices of its claims are near NUMA node 1" in far.cause
+    assert "claims" not in near.cause
+    if policy == "none":
+        return
+
+    assert far.cause_kind == "missed"
+    assert "not aligned with its claims: it is on NUMA node 0" in far.cause
+    assert near.cause_kind == "aligned"
+    hints = node_with_claims([slice_of([1]), class_of(), template()], hints=True)
+    assert explain(hints, pod_with_claim(cpu=2)).cause == "admitted, aligned on NUMA node 1"
