@@ -482,8 +482,8 @@ def _eviction_memory(value: object) -> str:
     where = 'evictionHard["memory.available"]'
     if text.endswith("%"):
         part_of_percentage(text, where)
-    elif parse_quantity(text, where) <= 0:
-        raise ConfigError.at(where, "a quantity above zero, or 0% to keep nothing", text)
+    elif parse_quantity(text, where) < 0:
+        raise ConfigError.at(where, "a quantity that is not negative", text)
 
     return text
 

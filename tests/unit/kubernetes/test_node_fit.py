@@ -331,6 +331,11 @@ def test_requests_count_overhead_and_the_pod_as_a_whole() -> None:
             {"evictionHard": {"memory.available": "+2.5e1%%"}},
             {"cpu": 8000, "memory": 12 * GIBI, "pods": 110},
         ),
+        # a kubelet does not start with it
+        (
+            {"evictionHard": {"memory.available": "0"}},
+            {"cpu": 8000, "memory": 16 * GIBI, "pods": 110},
+        ),
         # it ignores both as they are written here
         (
             {"evictionHard": {"memory.available": "0%"}},
