@@ -411,8 +411,9 @@ def _read_document(
         if len(content) == count:
             content.passed_over.append(label)
         elif not kind and "" not in wrappers[wrapper]:
+            read = {wrapper[1:], *(path.partition(".")[0] for path in wrappers[wrapper])}
             content.passed_over += [
-                repr(key) for key in document if key != wrapper[1:] and isinstance(key, str)
+                repr(key) for key in document if isinstance(key, str) and key not in read
             ]
     elif kind:
         content.passed_over.append(label)
@@ -570,7 +571,8 @@ def _take_profile(value: Any, name: str, content: _Content, _: int) -> None:
 def _take_arguments(value: Any, name: str, content: _Content, _: int) -> None:
     """Take flags in the form of a program's option."""
     arguments = [f"--{flag}" for flag in _flags_of(value)]
-    if arguments:
+    flags = read_flags(_without_variables(arguments)[0])
+    if flags or flags.config:
         _take_flags(arguments, name, content)
 
 

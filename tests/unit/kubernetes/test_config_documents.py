@@ -259,6 +259,58 @@ WRAPPED = {
     },
     "AKS, what az takes": {**ALIGNED, "imageGcHighThreshold": 85},
     "AKS' Karpenter": {"kind": "AKSNodeClass", "spec": {"kubelet": ALIGNED}},
+    "KubeadmControlPlane": {
+        "kind": "KubeadmControlPlane",
+        "spec": {"kubeadmConfigSpec": {"initConfiguration": KUBEADM_ARGS}},
+    },
+    "KubeadmConfig": {"kind": "KubeadmConfig", "spec": {"joinConfiguration": KUBEADM_ARGS}},
+    "KubeadmConfigTemplate, a file beside flags of others": {
+        "kind": "KubeadmConfigTemplate",
+        "spec": {
+            "template": {
+                "spec": {
+                    "files": [{"path": "/etc/k", "content": json.dumps(WITH_KIND)}],
+                    "joinConfiguration": {
+                        "nodeRegistration": {"kubeletExtraArgs": {"node-labels": "a=b"}}
+                    },
+                }
+            }
+        },
+    },
+    "RKE2ConfigTemplate": {
+        "kind": "RKE2ConfigTemplate",
+        "spec": {
+            "template": {
+                "spec": {"agentConfig": {"kubelet": {"extraArgs": flags_without_hyphens()}}}
+            }
+        },
+    },
+    "RKE1": {
+        "services": {
+            "kubelet": {"extra_args": {FLAG_NAMES[name]: value for name, value in ALIGNED.items()}}
+        }
+    },
+    "k3d": {
+        "kind": "Simple",
+        "options": {
+            "k3s": {
+                "extraArgs": [{"arg": f"--kubelet-arg={flag}"} for flag in flags_without_hyphens()]
+            }
+        },
+    },
+    "MicroK8s": {
+        "extraKubeletArgs": {f"--{FLAG_NAMES[name]}": value for name, value in ALIGNED.items()}
+    },
+    "cloud-init": {"write_files": [{"path": "/etc/k", "content": yaml.safe_dump(WITH_KIND)}]},
+    "CAPZ": {"kind": "AzureManagedMachinePool", "spec": {"kubeletConfig": ALIGNED}},
+    "CAPA": {
+        "kind": "NodeadmConfigTemplate",
+        "spec": {"template": {"spec": {"kubelet": {"config": ALIGNED}}}},
+    },
+    "Config Connector": {
+        "kind": "ContainerNodePool",
+        "spec": {"nodeConfig": {"kubeletConfig": ALIGNED}},
+    },
     "k0s": {
         "kind": "ClusterConfig",
         "spec": {"workerProfiles": [{"name": "numa", "values": ALIGNED}]},
@@ -638,8 +690,8 @@ def test_openshift_may_size_the_reservation(is_on, platform):
 
 
 def test_az_prints_a_node_pool_of_aks_and_not_of_gke():
-    document = {"kubeletConfig": ALIGNED, "kubeletDiskType": "OS"}
-    with pytest.warns(AlignupWarning, match="passed over"):
+    document = {"kubeletConfig": ALIGNED, "kubeletDiskType": "OS", "count": 3}
+    with pytest.warns(AlignupWarning, match="passed over in k: 'count'$"):
         assert read_configuration(json.dumps(document), "k").platform == "AKS"
 
 
