@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from alignup.errors import InputError
 from alignup.kubernetes.pod_documents import is_rejected
+from alignup.kubernetes.recognition import recognised
 from alignup.machine.bits import bit_set
 from alignup.records import Record, field
 from alignup.text.counting import short_bytes
@@ -51,6 +52,8 @@ _READER: Final = json.JSONDecoder()
 _EVERY_NODE: Final = (1 << 64) - 1
 # A hint, and a list of them, as Go prints them.
 _GO_HINT: Final = re.compile(r"{NUMANodeAffinity:([01]*)(?:<nil>)? Preferred:(true|false)}")
+# How many lines of other programs are looked at for what they are.
+_MOST_OTHERS: Final = 1000
 _GO_HINTS: Final = re.compile(r"([^\s\[]+):\[([^\]]*)\]")
 # Messages with the error by which a kubelet ends, also with the error as part of the text.
 _ENDS: Final = re.compile(
@@ -238,6 +241,7 @@ def read_log(lines: Iterable[bytes], name: str) -> KubeletLog:
     """
     reading = _Reading()
     is_known = False
+    others: list[str] = []
     for line in lines:
         if _OF_A_COMBINATION in line:
             is_known = True
@@ -251,11 +255,17 @@ def read_log(lines: Iterable[bytes], name: str) -> KubeletLog:
 
         if _FILES.fullmatch(file):
             is_known = True
+        elif not file and len(others) < _MOST_OTHERS:
+            others.append(text)
+
         with suppress(ValueError, TypeError, LookupError, AttributeError):  # a line that is cut off
             if reading.take(message, values):
                 is_known = True
 
     if not is_known:
+        sentence = recognised("".join(others), name)
+        if sentence:
+            raise InputError(sentence)
         raise InputError(
             f"no line of {name} is of a kubelet's log, which is in the journal: journalctl -u "
             "kubelet > kubelet.log"

@@ -15,6 +15,7 @@ from typing import Any, Final
 from alignup.errors import InputError, errors_in, warn
 from alignup.kubernetes.manifest import WORKLOADS, read_pod
 from alignup.kubernetes.pod import POLICIES, Pod, QOSClass
+from alignup.kubernetes.recognition import objects_recognised, refuse_what_is_no_manifest
 from alignup.kubernetes.versions import known_names
 from alignup.records import Record, field, replace
 from alignup.text.counting import counted, some_of
@@ -120,8 +121,18 @@ def read_pods(texts: Iterable[tuple[str | bytes, str]]) -> list[PodDocument]:
     policies: dict[str, str] = {}
     sources = []
     for text, source in texts:
+        refuse_what_is_no_manifest(text, source)
         objects = _Objects()
         documents = read_documents(text, source)
+        without_kind = [
+            document
+            for document in documents
+            if isinstance(document, Mapping) and "kind" not in document
+        ]
+        noun = objects_recognised(without_kind)
+        if noun:
+            raise InputError(f"{source} is {noun}")
+
         for number, document in enumerate(documents, 1):
             with errors_in(f"document {number} of {source}" if len(documents) > 1 else source):
                 _take(document, "", objects)
@@ -134,7 +145,8 @@ def read_pods(texts: Iterable[tuple[str | bytes, str]]) -> list[PodDocument]:
             warn(f"{source}: ignored objects that make no pods: {kinds}")
 
         if not objects.pods and not objects.policies:
-            hint = ""
+            noun = objects_recognised(documents)
+            hint = f": it has {noun}" if noun else ""
             if any(kind.startswith("VirtualMachine") for kind in objects.ignored):
                 hint = "; KubeVirt's are in `kubectl get pods -l kubevirt.io=virt-launcher -o yaml`"
             raise InputError(f"there is no Pod in {source}{hint}")

@@ -99,6 +99,26 @@ def test_another_file_is_refused_with_the_command_that_gets_one(alignup, write):
     assert ended.complains("is of a kubelet's log", "journalctl -u kubelet > kubelet.log")
 
 
+def test_what_kubectl_prints_is_told_with_the_refusal_and_the_command_for_the_rest(alignup):
+    """squat/generic-device-plugin#33."""
+    text = (
+        b"Name:             zigbee\nNamespace:        default\nStatus:           Failed\n"
+        b"Reason:           UnexpectedAdmissionError\n"
+        b"Message:          Pod was rejected: Allocate failed due to no healthy devices present\n"
+    )
+    for arguments in (["--log", "-"], ["--machine", "xeon-2s", "-"]):
+        ended = alignup("explain", *arguments, stdin=text)
+        assert ended.complains(
+            'pod default/zigbee: UnexpectedAdmissionError ("Allocate failed due to no healthy',
+            "kubectl get pod zigbee -n default -o yaml > pod.yaml",
+        )
+
+
+def test_a_log_in_place_of_a_manifest_is_told_with_the_option(alignup):
+    ended = alignup("explain", "--machine", "xeon-2s", LOG)
+    assert ended.complains(f"{LOG} is a log", f"`alignup explain --log {LOG}` reads it")
+
+
 def test_a_log_goes_alone(alignup):
     ended = alignup("explain", "--log", LOG, "pod.yaml")
     assert (ended.status, ended.out) == (2, "")
