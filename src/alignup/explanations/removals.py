@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 from alignup.explanations.explanation import Suggestion
 from alignup.explanations.manifests import asked_by
 from alignup.kubernetes.node_fit import requests_of
-from alignup.kubernetes.pod import Pod, is_pinned_memory
-from alignup.records import Record, field
+from alignup.kubernetes.pod import Container, Pod, is_pinned_memory
+from alignup.records import Record, field, replace
 from alignup.text.counting import counted, short_bytes, some_of
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from alignup.explanations.attempts import Attempts
-    from alignup.node.holdings import Holdings
+    from alignup.node.holdings import ContainerHolding, Holdings
 
 MOST_PAIRS_TRIED: Final = 150
 # On a node of more pods no pairs are looked for.
@@ -85,7 +85,13 @@ def removal(
 
     for holder in sorted(holders, key=lambda holder: holder.name not in tying):
         if attempts.without([holder.uid]):
-            return _suggestion([holder], blamed, as_whole=as_whole, minimal=True)
+            suggestion = _suggestion([holder], blamed, as_whole=as_whole, minimal=True)
+            if as_whole:
+                return suggestion
+
+            pod = next(pod for pod in pods if pod.uid == holder.uid)
+            shares = _shares(pod, holdings, blamed or ("cpu",))
+            return replace(suggestion, text=suggestion.text + shares)
 
     orders: Iterable[list[_Holder]] = [holders[::-1]]
     if not as_whole:
@@ -250,6 +256,97 @@ def _suggestion(
         text += f", which {verb}{'s' if is_one else ''} {' and '.join(parts)}"
 
     return Suggestion("remove", text, {"remove": [holder.uid for holder in holders]}, minimal)
+
+
+def _shares(pod: Pod, holdings: Holdings, resources: Sequence[str]) -> str:
+    """Return in brackets which containers of a pod hold some resources; empty: it has only one."""
+    if len(pod.all_containers) == 1:
+        return ""
+
+    held = {
+        holding.container: holding for holding in holdings.containers if holding.pod_uid == pod.uid
+    }
+    parts = []
+    for resource in resources:
+        counted_units: set[int | str] = set()
+        for container in pod.all_containers:
+            holding = held.get(container.name)
+            if holding is None:
+                continue
+
+            units = _units(holding, resource)
+            amount = len(units) or sum(holding.memory.get(resource, {}).values())
+            if not amount:
+                continue
+
+            label = f"{'init ' if _ends(container) else ''}container {container.name}"
+            share = f"{label} {_amount_text(resource, amount, as_whole=False)}"
+            if units and units <= counted_units:
+                share += " of these"
+
+            parts.append(share)
+            counted_units |= units
+
+    return f" ({', '.join(parts)})" if parts else ""
+
+
+def kept_after_init(pods: Iterable[Pod], holdings: Holdings, resources: Sequence[str]) -> str:
+    """Return which init containers keep CPUs or devices for themselves, as a clause; empty: none.
+
+    A kubelet gives what they have to the containers after them, and what these do not take back
+    only once the pod is gone.
+    """
+    ending = {
+        (pod.uid, container.name)
+        for pod in pods
+        for container in pod.init_containers
+        if _ends(container)
+    }
+    if not ending:
+        return ""
+
+    totals: Counter[str] = Counter()
+    names: dict[str, None] = {}
+    for resource in resources:
+        kept: defaultdict[str, dict[int | str, str]] = defaultdict(dict)
+        others: defaultdict[str, set[int | str]] = defaultdict(set)
+        for holding in holdings.containers:
+            units = _units(holding, resource)
+            if (holding.pod_uid, holding.container) in ending:
+                label = f"{holding.container} of {holding.pod}"
+                kept[holding.pod_uid].update(dict.fromkeys(units, label))
+            else:
+                others[holding.pod_uid] |= units
+
+        for uid, labels in kept.items():
+            alone = labels.keys() - others[uid]
+            totals[resource] += len(alone)
+            names |= dict.fromkeys(sorted({labels[unit] for unit in alone}))
+
+    amounts = [
+        _amount_text(resource, amount, as_whole=False)
+        for resource, amount in totals.items()
+        if amount
+    ]
+    if not amounts:
+        return ""
+
+    return (
+        f"init containers keep {' and '.join(amounts)}, also once they have ended, as long as "
+        f"their pods are there: {some_of(list(names), NAMES_SHOWN)}"
+    )
+
+
+def _ends(container: Container) -> bool:
+    """Return whether a container ends before the pod's others start."""
+    return container.is_init and not container.is_sidecar
+
+
+def _units(holding: ContainerHolding, resource: str) -> set[int | str]:
+    """Return the CPUs or devices of a resource that a container holds."""
+    if resource == "cpu":
+        return set(holding.cpus or ())
+    return set(holding.devices.get(resource, ()))
 
 
 def _amount_text(resource: str, amount: int, *, as_whole: bool) -> str:

@@ -20,10 +20,12 @@ from alignup.explanations.explanation import (
 )
 from alignup.explanations.manifests import asked_by
 from alignup.explanations.product import Choice, merged_score, product_of, reachable
+from alignup.explanations.removals import kept_after_init
 from alignup.explanations.suggestions import kinds_tried, suggestions_for
 from alignup.explanations.trial import Question, Trial, tried
 from alignup.explanations.words import shared_pool_notes
 from alignup.kubernetes.pod import Container, Pod, is_pinned_memory, why_shared
+from alignup.records import replace
 from alignup.topology_manager.policy import is_as_written
 from alignup.topology_manager.refusal_message import view_of
 
@@ -89,6 +91,11 @@ def explain(node: Node, pod: Pod | Mapping[str, Any], *, suggest: bool = True) -
         refused_container = admission.refusal.container
         causes = causes_of(node, trial)
         shown_causes = prognosis(node, pod, refused_container, causes)
+
+        first = shown_causes[0]
+        kept = kept_after_init(node.pods, trial.before, first.resources)
+        if kept and not first.is_lasting and trial.limits is None:
+            shown_causes = (replace(first, sentence=f"{first.sentence}; {kept}"), *shown_causes[1:])
 
     blamed = tuple(dict.fromkeys(resource for cause in causes for resource in cause.resources))
     steps = tuple(

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from alignup import Node, explain
 from alignup.explanations.removals import NO_NUMA_NODE, possible_pairs
-from inputs.refusals import by_kind, gpu_pod, node_of, refusals
+from inputs.refusals import GPU, by_kind, gpu_pod, node_of, refusals, wish
 from inputs.strategies import counts
-
-if TYPE_CHECKING:
-    from alignup.node import Node
 
 NODES = (0, 3, NO_NUMA_NODE)
 
@@ -170,3 +168,74 @@ def test_pairs_are_those_that_a_walk_finds(
         if all(fits(holders[i], holders[j], container) for container in containers)
     ]
     assert sorted(possible_pairs(holders, free, containers, on_one_node=on_one_node)) == expected
+
+
+def with_init(uid: str, init: dict[str, str], app: dict[str, str], **more: str) -> dict[str, Any]:
+    """Return a Guaranteed pod of an init container and one after it."""
+    containers = [
+        {"name": name, "image": "i", "resources": {"limits": {"memory": "100Mi", **amounts}}}
+        for name, amounts in (("setup", init), ("app", app))
+    ]
+    containers[0].update(more)
+    return {
+        "metadata": {"name": uid, "uid": uid},
+        "spec": {"initContainers": containers[:1], "containers": containers[1:]},
+    }
+
+
+def small_node() -> Node:
+    """Return a node of 8 CPUs, of which one is reserved, and 4 GPUs."""
+    cores = [{"cpus": [cpu], "socket": 0} for cpu in range(8)]
+    kubelet = {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0"}
+    return Node.from_dict(
+        {
+            "machine": {"numaNodes": [{"id": 0, "memory": 1 << 34, "cores": cores}]},
+            "kubelet": {"topologyManagerPolicy": "single-numa-node", **kubelet},
+            "devices": {GPU: [{"id": f"g{number}", "numa": 0} for number in range(4)]},
+        }
+    )
+
+
+def test_cpus_that_an_ended_init_container_keeps_are_told_with_its_pod() -> None:
+    node = small_node()
+    for number in range(3):
+        assert node.admit(with_init(f"web-{number}", {"cpu": "2"}, {"cpu": "1"}))
+
+    explanation = explain(node, wish("x", cpu="2"))
+    assert explanation.cause.startswith("not enough cpu is free: 2 asked, 1 free; init containers ")
+    assert "keep 3 CPUs, also once they have ended" in explanation.cause
+    assert "setup of default/web-0, setup of default/web-1, setup" in explanation.cause
+    [suggestion] = [made for made in explanation.suggestions if made.kind == "remove"]
+    assert suggestion.text == (
+        "remove pod default/web-0, which holds 2 CPUs (init container setup 2 CPUs, container "
+        "app 1 CPU of these)"
+    )
+
+
+def test_devices_that_an_init_container_keeps_are_told_too() -> None:
+    node = small_node()
+    for uid in ("a", "b"):
+        assert node.admit(with_init(uid, {"cpu": "1", GPU: "2"}, {"cpu": "1", GPU: "1"}))
+    assert f"keep 2 {GPU}, also once" in explain(node, wish("x", cpu="1", **{GPU: "1"})).cause
+
+
+def test_a_sidecar_and_one_that_hands_all_on_keep_nothing() -> None:
+    node = small_node()
+    assert node.admit(with_init("a", {"cpu": "3"}, {"cpu": "3"}))
+    assert node.admit(with_init("b", {"cpu": "2"}, {"cpu": "1"}, restartPolicy="Always"))
+    explanation = explain(node, wish("x", cpu="5"))
+    assert "init containers keep" not in explanation.cause
+    texts = [made.text for made in explanation.suggestions if made.kind == "remove"]
+    assert texts
+    assert all("init container setup 2" not in text for text in texts)
+    # what never fits is not told so
+    assert "init containers keep" not in explain(node, wish("y", cpu="9")).cause
+
+
+def test_the_container_is_named_where_a_pod_has_several() -> None:
+    node = small_node()
+    manifest = with_init("a", {"cpu": "1"}, {"cpu": "4"})
+    manifest["spec"]["containers"] += manifest["spec"].pop("initContainers")
+    assert node.admit(manifest)
+    [suggestion] = by_kind(node, wish("x", cpu="4"))["remove"]
+    assert suggestion.text.endswith("holds 5 CPUs (container app 4 CPUs, container setup 1 CPU)")
