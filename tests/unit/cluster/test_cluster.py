@@ -735,7 +735,7 @@ def test_an_exception_at_any_moment_leaves_nothing_held():
         if frame.f_code not in codes:
             return None
         frame.f_trace_opcodes = True
-        if event == "opcode":
+        if event in ("opcode", "line"):  # Python 3.12.1 tells of lines only
             left -= 1
             if left == 0:
                 raise Interrupted
@@ -765,7 +765,7 @@ def test_an_exception_at_any_moment_leaves_nothing_held():
         if not was_interrupted:
             break
 
-    assert moment > 100
+    assert moment > 20
     assert late == []
     del helpers
     wait_for_threads(threads_before)
