@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from json import JSONDecoder
 from typing import TYPE_CHECKING, Any, Final
 from xml.etree.ElementTree import Element, SubElement
@@ -33,9 +34,13 @@ if TYPE_CHECKING:
     from alignup.machine.device_inventory import LoadedMachine
 
 
+_NODE_COUNT: Final = "NUMA node(s)"
+_ONLINE: Final = "On-line CPU(s) list"
+# A list whose last range has lost its end, or digits of it.
+_CUT_RANGE: Final = re.compile(r"(?:\d+(?:-\d+)?,)*\d+-\d*")
 _PROPERTY: Final = re.compile(
     r"\s*(Architecture|Thread\(s\) per core|Socket\(s\)|CPU\(s\)"
-    r"|On-line CPU\(s\) list|Off-line CPU\(s\) list"
+    r"|On-line CPU\(s\) list|Off-line CPU\(s\) list|NUMA node\(s\)"
     r"|NUMA node(?P<node>\d{1,5}) CPU\(s\)):[ \t]*(?P<value>\S*)\s*"
 )
 _TABLE: Final = re.compile(r"\s*CPU(?:\s+(?:[A-Z][A-Za-z0-9]*(?::\w+)*))+\s*")
@@ -67,6 +72,9 @@ _MOST_NESTED: Final = 100
 _ESCAPES: Final = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _QUOTE: Final = re.compile(r"(?:> ?)+")
 _SHOWN: Final = 40
+_AVAILABLE: Final = re.compile(r"\s*available: (\d{1,5}) nodes?\b.*")
+# The least distance that there is: a node's to itself.
+_LEAST_DISTANCE: Final = 10
 _CPUS: Final = re.compile(r"\s*node (\d{1,5}) cpus:(.*)")
 _SIZE: Final = re.compile(r"\s*node (\d{1,5}) size:\s*(\d{1,12}) MB\s*")
 _NUMBERS: Final = re.compile(r"[\d\s]+")
@@ -112,13 +120,28 @@ def read_properties(lines: Sequence[str]) -> Facts | None:
             values_by_name.setdefault(matched[1], []).append(matched["value"])
 
     properties = {name: only_one(values, name) or "" for name, values in values_by_name.items()}
-    nodes = {}
-    for name, value in properties.items():
-        if name.startswith("NUMA"):
-            numa_id = int(name.split()[1].removeprefix("node"))
-            nodes[numa_id] = _cpus(value, name)
+    last_line = _PROPERTY.fullmatch(next(filter(str.strip, reversed(lines)), ""))
+    last_name = last_line[1] if last_line else ""
+    lists = {
+        int(name.split()[1].removeprefix("node")): name
+        for name in properties
+        if name.startswith("NUMA") and name != _NODE_COUNT
+    }
+    nodes = {
+        numa_id: _cpus(properties[name], name, is_last=name == last_name)
+        for numa_id, name in lists.items()
+    }
+    node_count = _number(properties.get(_NODE_COUNT, "")) or 0
+    if len(nodes) < node_count and (nodes or node_count > 1):
+        raise InputError(
+            f"the output of lscpu is cut off: of {node_count} NUMA nodes it has the CPUs of "
+            f"{len(nodes)}; give all of it"
+        )
 
-    online = _cpus(properties.get("On-line CPU(s) list", ""), "On-line CPU(s) list")
+    if last_name in lists.values():
+        _refuse_cut_list(nodes, properties, last_name)
+
+    online = _cpus(properties.get(_ONLINE, ""), _ONLINE)
     if not nodes and "Thread(s) per core" in properties:
         count = _number(properties.get("CPU(s)", "")) or 0
         nodes = {0: online or (1 << count) - 1}
@@ -139,6 +162,28 @@ def read_properties(lines: Sequence[str]) -> Facts | None:
     )
 
 
+def _refuse_cut_list(nodes: Mapping[int, int], properties: Mapping[str, str], name: str) -> None:
+    """Refuse the list of CPUs at the end of a text, where the text tells that it lacks some.
+
+    Raises:
+        InputError: it is cut off.
+    """
+    cpus = _cpus(properties[name], name)
+    node_cpus = list(nodes.values())
+    all_cpus = union(node_cpus)
+    overlaps = sum(map(int.bit_count, node_cpus)) > all_cpus.bit_count()
+
+    online = _cpus(properties.get(_ONLINE, ""), _ONLINE)
+    if not online and not properties.get("Off-line CPU(s) list"):
+        online = (1 << (_number(properties.get("CPU(s)", "")) or 0)) - 1
+
+    # CPUs of no NUMA node may have any number
+    missing = online & ~all_cpus
+    lacks_its_end = missing and (missing & -missing) > cpus
+    if overlaps or lacks_its_end:
+        raise InputError(f"{name} is cut off: give all of it")
+
+
 def _is_short_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
 
@@ -150,11 +195,19 @@ def _number(text: str) -> int | None:
     return int(text) or None
 
 
-def _cpus(text: str, where: str) -> int:
-    """Return the CPUs of a list."""
+def _cpus(text: str, where: str, *, is_last: bool = False) -> int:
+    """Return the CPUs of a list; the text ends with one that `is_last`, perhaps within it."""
     if text.rstrip(",") != text or "..." in text or "…" in text:
         raise InputError(f"{where} is cut off: give all of it")
-    return 0 if text in _NONE else int(CPUSet.parse(text, where))
+    if text in _NONE:
+        return 0
+
+    try:
+        return int(CPUSet.parse(text, where))
+    except InputError:
+        if is_last and _CUT_RANGE.fullmatch(text):
+            raise InputError(f"{where} is cut off: give all of it") from None
+        raise
 
 
 def read_table(lines: Sequence[str]) -> Facts | None:
@@ -181,6 +234,10 @@ def _of_tables(
             table_lines = [line.strip().lstrip("# "), *rows_after(lines, index + 1, row, label)]
             names, *rows = (tuple(text.strip().upper().split(separator)) for text in table_lines)
             if rows and {"CORE", "SOCKET", "NODE"} & set(names):
+                is_last = not any(map(str.strip, lines[index + 1 + len(rows) :]))
+                if is_last and len(rows[-1]) < min(map(len, (names, *rows[:-1]))):
+                    raise InputError(f"{label} is cut off in its last line: give all of it")
+
                 tables.append((names, tuple(rows)))
 
     table = only_one(tables, label)
@@ -429,6 +486,7 @@ def read_numactl(lines: Sequence[str]) -> Facts | None:
     Raises:
         InputError: a list is cut off, or the text has those of two machines.
     """
+    counts: list[int] = []
     cpus: dict[int, list[int]] = {}
     sizes: dict[int, list[int]] = {}
     for index, line in enumerate(lines):
@@ -438,9 +496,25 @@ def read_numactl(lines: Sequence[str]) -> Facts | None:
             cpus.setdefault(numa_id, []).append(node_cpus)
         elif matched := _SIZE.fullmatch(line):
             sizes.setdefault(int(matched[1]), []).append(int(matched[2]) << 20)
+        elif matched := _AVAILABLE.fullmatch(line):
+            counts.append(int(matched[1]))
 
     if not cpus:
         return None
+
+    count = max(counts, default=0)
+    if len(cpus) < count:
+        raise InputError(
+            f"the output of numactl is cut off: of {count} NUMA nodes it has the CPUs of "
+            f"{len(cpus)}; give all of it"
+        )
+
+    without_size = sorted(cpus.keys() - sizes.keys())
+    if sizes and without_size:
+        raise InputError(
+            f"the output of numactl is cut off: node {without_size[0]} size is missing; give all "
+            "of it"
+        )
 
     nodes = {numa_id: only_one(sets, f"node {numa_id} cpus") or 0 for numa_id, sets in cpus.items()}
     memory = {
@@ -466,11 +540,20 @@ def _wrapped_cpus(text: str, following: Sequence[str], numa_id: int) -> int:
     if any(number >= CPU_LIMIT for number in numbers):
         raise InputError.at(f"node {numa_id} cpus", f"CPU numbers below {CPU_LIMIT}", max(numbers))
 
+    if any(number >= following for number, following in pairwise(numbers)):
+        raise InputError(
+            f"node {numa_id} cpus is cut off, or broken within a number: give all of it"
+        )
+
     return union(1 << number for number in numbers)
 
 
 def _distances(lines: Sequence[str]) -> dict[int, dict[int, int]] | None:
-    """Return the distances by the ids of two nodes; None: there are none."""
+    """Return the distances by the ids of two nodes; None: there are none.
+
+    Raises:
+        InputError: they are cut off.
+    """
     columns: list[int] = []
     rows: dict[int, dict[int, int]] = {}
     for line in lines:
@@ -478,9 +561,11 @@ def _distances(lines: Sequence[str]) -> dict[int, dict[int, int]] | None:
             columns = [int(word) for word in matched[1].split()]
         elif columns and (matched := _ROW.fullmatch(line)):
             values = [int(word) for word in matched[2].split()]
-            if len(values) == len(columns):
+            if len(values) == len(columns) and values[-1] >= _LEAST_DISTANCE:
                 rows[int(matched[1])] = dict(zip(columns, values, strict=True))
 
+    if columns and not rows.keys() >= set(columns):
+        raise InputError("the distances of numactl are cut off, or lines broken: give them whole")
     return rows or None
 
 

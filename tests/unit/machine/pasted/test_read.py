@@ -406,3 +406,96 @@ def test_damaged_texts_are_a_machine_or_one_line(noise, place, cut):
     except InputError as error:
         message = str(error)
         assert message.isprintable()  # most of them are machines
+
+
+# ---- texts that tell that they are cut off
+
+NUMACTL = """\
+available: 2 nodes (0-1)
+node 0 cpus: 0 1 2 3 4 5 6 7
+node 0 size: 100 MB
+node 0 free: 10 MB
+node 1 cpus: 8 9 10 11
+node 1 size: 100 MB
+node 1 free: 10 MB
+node distances:
+node   0   1
+  0:  10  21
+  1:  21  10
+"""
+LSCPU = """\
+Architecture: x86_64
+CPU(s): 64
+On-line CPU(s) list: 0-63
+Thread(s) per core: 2
+Socket(s): 2
+NUMA node(s): 2
+NUMA node0 CPU(s): 0-15,32-47
+NUMA node1 CPU(s): 16-31,48-63
+"""
+TABLE = """\
+CPU NODE SOCKET CORE L1d:L1i:L2:L3 ONLINE
+  0    0      0    0 0:0:0:0          yes
+  1    1      1    1 1:1:1:1          yes
+"""
+PARSABLE = """\
+# CPU,Core,Socket,Node,,L1d,L1i,L2,L3
+0,0,0,0,,0,0,0,0
+1,1,1,1,,1,1,1,1
+"""
+
+
+@QUIET
+@pytest.mark.parametrize(
+    ("text", "end", "message"),
+    [
+        (NUMACTL, "node 1 cpus", "of numactl is cut off: of 2 NUMA nodes it has the CPUs of 1"),
+        (NUMACTL, " 11\n", "of numactl is cut off: node 1 size is missing"),
+        (NUMACTL, "1\nnode 1 size", "node 1 cpus is cut off, or broken within a number"),
+        (NUMACTL, "  0:  10", "the distances of numactl are cut off"),
+        (NUMACTL, "  1:  21", "the distances of numactl are cut off"),
+        (NUMACTL, "  10\n", "the distances of numactl are cut off"),
+        (NUMACTL, "0\n", "the distances of numactl are cut off"),
+        (LSCPU, "NUMA node0", "of lscpu is cut off: of 2 NUMA nodes it has the CPUs of 0"),
+        (LSCPU, "NUMA node1", "of lscpu is cut off: of 2 NUMA nodes it has the CPUs of 1"),
+        (LSCPU, "3\n", r"NUMA node1 CPU\(s\) is cut off"),
+        (LSCPU, "63\n", r"NUMA node1 CPU\(s\) is cut off"),
+        (LSCPU, "-63\n", r"NUMA node1 CPU\(s\) is cut off"),
+        (LSCPU, "8-63\n", r"NUMA node1 CPU\(s\) is cut off"),
+        (LSCPU, "48-63\n", r"NUMA node1 CPU\(s\) is cut off"),
+        (LSCPU, ",48-63\n", r"NUMA node1 CPU\(s\) is cut off"),
+        (LSCPU, "1,48-63\n", r"NUMA node1 CPU\(s\) is cut off"),
+        (TABLE, " 1 1:1:1:1", "the table of lscpu -e is cut off in its last line"),
+        (PARSABLE, ",1,1,1\n", "the table of lscpu -p is cut off in its last line"),
+    ],
+)
+def test_a_text_that_tells_that_it_is_cut_off_is_refused(text, end, message):
+    read_pasted(text, "x")
+    begin = text[: text.rindex(end)]
+    for cut in (begin, f"{begin}\n\n"):
+        with pytest.raises(InputError, match=message):
+            read_pasted(cut, "x")
+
+
+@QUIET
+@pytest.mark.parametrize(
+    "count", ["", "On-line CPU(s) list: 0-63\n", "CPU(s): 64\n", "On-line CPU(s) list: 0-65\n"]
+)
+def test_cpus_of_no_numa_node_are_not_cut_off(count):
+    """CPUs between those of the last NUMA node, or after it where other lines follow."""
+    text = f"{count}NUMA node(s): 1\nNUMA node0 CPU(s): 0-15,17-63\n"
+    if "65" in count:
+        text += "Vulnerability Spectre v2: Mitigation\n"
+
+    machine = read_pasted(text, "x").machine
+    assert CPUSet.from_int(machine.node_cpus[0]) == CPUSet.parse("0-15,17-63", "")
+
+
+@QUIET
+@pytest.mark.parametrize("part", ["cpus", "size"])
+def test_lines_that_somebody_has_picked_of_numactl_are_enough(part):
+    text = "\n".join(line for line in NUMACTL.splitlines() if part in line)
+    if part == "size":
+        text += "\nCPU NODE\n0 0\n1 1\n"
+
+    assert len(read_pasted(text, "x").machine.numa_nodes) == 2
