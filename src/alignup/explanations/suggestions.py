@@ -50,6 +50,8 @@ Option = tuple[float, Suggestion]
 MOST_SUGGESTIONS: Final = 5
 
 MOST_FOUND: Final = 2
+# Pods whose memory holds a NUMA node, of which the removal is tried.
+MOST_TYING: Final = 16
 # NUMA nodes to which the reserved CPUs may be moved.
 MOST_RESERVATIONS: Final = 4
 
@@ -156,11 +158,8 @@ def _attempts(node: Node, trial: Trial, manifest: Mapping[str, Any] | None) -> A
 
 def _for_admitted(attempts: Attempts, trial: Trial, causes: Sequence[Cause]) -> Iterator[Option]:
     """Yield changes under which every container gets what it prefers, or CPUs of its own."""
+    yield from _for_missed(attempts, trial, causes)
     allocations = trial.allocations
-    if not all(_is_preferred(allocation) for allocation in allocations.values()):
-        yield from _for_refused(attempts, trial, causes, ())
-
-    attempts.must_be_preferred = False
     reserved = int(trial.before.reserved_cpus)
     if any(reserved & int(allocation.cpus or 0) for allocation in allocations.values()):
         for cost, suggestion in kubelet_changes(attempts, trial.before, ("cpu",)):
@@ -178,6 +177,68 @@ def _for_admitted(attempts: Attempts, trial: Trial, causes: Sequence[Cause]) -> 
 
     for suggestion in chain(_in_one_cache(attempts, trial), pinned_shape(attempts)):
         yield 0.0, suggestion
+
+
+def _for_missed(attempts: Attempts, trial: Trial, causes: Sequence[Cause]) -> Iterator[Option]:
+    """Yield changes under which containers get what they prefer, or memory where their CPUs are.
+
+    After it, attempts need not be preferred.
+    """
+    changes: list[Option] = []
+    if not all(map(_is_preferred, trial.allocations.values())):
+        changes += _for_refused(attempts, trial, causes, ())
+
+    attempts.must_be_preferred = False
+    if not any(suggestion.kind == "remove" for _, suggestion in changes):
+        changes += _memory_with_cpus(attempts, trial)
+
+    yield from changes
+
+
+def _memory_with_cpus(attempts: Attempts, trial: Trial) -> Iterator[Option]:
+    """Yield the pod without which memory lies on all NUMA nodes of the CPUs, and not on some.
+
+    It is one whose own memory keeps the others of these NUMA nodes to itself.
+    """
+    holdings = trial.before
+    apart = {name for name in trial.allocations if _is_apart(holdings, trial.allocations[name])}
+    if not apart or not attempts.is_copy:
+        return
+
+    cpu_nodes = set().union(*(_cpu_nodes(holdings, trial.allocations[name]) for name in apart))
+    names = {
+        name
+        for group in holdings.memory_groups
+        if cpu_nodes.intersection(group.numa_nodes)
+        for name in group.pods
+    }
+    tying = [pod for pod in attempts.node.pods if pod.namespaced_name in names]
+    for pod in tying[:MOST_TYING]:
+        admission = attempts.without([pod.uid])
+        if admission is None:
+            continue
+        if any(_is_apart(holdings, admission.containers[name]) for name in apart):
+            continue
+
+        places = places_in_words(holdings, {name: admission.containers[name] for name in apart})
+        text = (
+            f"remove pod {pod.namespaced_name}, whose memory keeps a NUMA node to itself: memory "
+            f"and CPUs would both be {places}"
+        )
+        yield 0.3, Suggestion("remove", text, {"remove": [pod.uid]}, minimal=True)
+        return
+
+
+def _cpu_nodes(holdings: Holdings, allocation: ContainerAllocation) -> set[int]:
+    """Return the ids of the NUMA nodes that a container's CPUs lie in."""
+    cpus = int(allocation.cpus or 0)
+    return {numa_id for numa_id, bits in holdings.node_cpus.items() if bits & cpus}
+
+
+def _is_apart(holdings: Holdings, allocation: ContainerAllocation) -> bool:
+    """Return whether a container's memory lies on some only of the NUMA nodes of its CPUs."""
+    memory_nodes = {numa_id for block in allocation.memory for numa_id in block.numa_nodes}
+    return bool(memory_nodes) and memory_nodes < _cpu_nodes(holdings, allocation)
 
 
 def _is_preferred(allocation: ContainerAllocation) -> bool:

@@ -278,3 +278,36 @@ def test_what_was_tried_is_told_where_nothing_helps() -> None:
     assert explain(node, pod_with_claim()).tried == (requests, pods, settings)
     assert explain(node, wish("next", cpu="1")).tried == ()
     assert explain(small_node(), wish("more", cpu="9")).tried == ()  # something helps
+
+
+@pytest.mark.parametrize(("small", "memory"), [("1Gi", "4Gi"), ("14Gi", "10Gi")])
+def test_a_removal_lets_memory_lie_where_the_cpus_do(small: str, memory: str) -> None:
+    kubelet = {
+        "topologyManagerPolicy": "best-effort",
+        "memoryManagerPolicy": "Static",
+        "reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi"}}],
+    }
+    node = small_node(kubelet=kubelet)
+    assert node.admit(wish("small", cpu="1", memory=small))
+    assert node.admit(wish("other", cpu="1", memory="100Mi"))
+    wide = wish("wide", cpu="5", memory=memory)
+    explanation = explain(node, wide)
+
+    removals = [made for made in explanation.suggestions if made.kind == "remove"]
+    for suggestion in removals:
+        assert "memory and CPUs would both be on NUMA nodes 0+1" in suggestion.text
+        emptier = node.copy()
+        for uid in suggestion.attempt["remove"]:
+            emptier.remove(uid)
+
+        [block] = emptier.admit(wide).containers["main"].memory
+        assert block.numa_nodes == (0, 1)
+
+    alone = small_node(kubelet=kubelet)
+    assert alone.admit(wish("small", cpu="1", memory=small))
+    assert len([made for made in explain(alone, wide).suggestions if made.kind == "remove"]) == 1
+    assert not [
+        made
+        for made in explain(small_node(kubelet=kubelet), wide).suggestions
+        if (made.kind == "remove")
+    ]
