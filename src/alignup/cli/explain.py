@@ -71,7 +71,9 @@ def command(
         "devices of its claims, say which of them would take it now.",
         *("--nodes", "-n"),
     ),
-    log: str | None = options.file("The log of a kubelet: explain what it refused.", "--log"),
+    log: str | None = options.file(
+        "The log of a kubelet: explain what it refused, or why it does not start.", "--log"
+    ),
     resize: bool = options.flag(
         "Explain resizes in place; the input is that of `alignup admit --resize`."
     ),
@@ -89,7 +91,8 @@ def command(
     that this node's kubelet rejected are explained, newest first. Each suggested change was tried.
 
     --log, without other inputs, explains each refused pod from a kubelet's log: the hints of each
-    provider, what they merge into, the cause, and what no log says. `journalctl -u kubelet |
+    provider, what they merge into, the cause, and what no log says. Of a kubelet that does not
+    start it says why, and how to mend that. `journalctl -u kubelet |
     alignup explain --log -`
 
     Manifests are those of `alignup admit`; `-` reads standard input. A pod that its kubelet has
