@@ -34,7 +34,8 @@ TABLE = {
 # Around the words of another text, or within "could not restore state from checkpoint".
 PARTS = re.compile(
     r"new (?:none|static) policy error|could not (?:load|parse|save)|failed to (?:de)?serialize"
-    r"|error migrating|failed to (?:parse cpuset|migrate checkpoint)|unknown checkpoint|containerID '%v' not found"
+    r"|error migrating|failed to (?:parse cpuset|migrate checkpoint)|unknown checkpoint"
+    r"|containerID '%v' not found"
     r"|could not restore state from checkpoint"
 )
 # Of the admission of a pod, or of a container that runs.

@@ -52,6 +52,8 @@ _READER: Final = json.JSONDecoder()
 _EVERY_NODE: Final = (1 << 64) - 1
 # A hint, and a list of them, as Go prints them.
 _GO_HINT: Final = re.compile(r"{NUMANodeAffinity:([01]*)(?:<nil>)? Preferred:(true|false)}")
+# How much of a kubelet's words is compared with the table.
+_LONGEST_WORDS: Final = 2000
 # How many lines of other programs are looked at for what they are.
 _MOST_OTHERS: Final = 1000
 _GO_HINTS: Final = re.compile(r"([^\s\[]+):\[([^\]]*)\]")
@@ -68,10 +70,12 @@ _BEFORE_THE_END: Final = re.compile(
 )
 # What stands before the words of a manager.
 _AROUND_AN_ERROR: Final = re.compile(
-    r"(?:kubelet exited: |failed to run Kubelet: |failed to run the kubelet: |Failed to start "
-    r"ContainerManager:? ?|start (?:cpu|memory|dra) manager error: |new (?:static|none) policy "
-    r"error: )+"
+    r"(?:(?:could not initialize checkpoint manager|kubelet exited|failed to run Kubelet"
+    r"|failed to run the kubelet|start (?:cpu|memory|dra) manager error"
+    r"|new (?:static|none) policy error): |Failed to start ContainerManager:? ?)+"
 )
+# The place in the sources where a line of klog begins whose time somebody has cut off.
+_PLACE: Final = re.compile(r"[\w.-]+\.go:\d+\]? ")
 # The message of a program that is not written by klog, such as k3s.
 _QUOTED_MESSAGE: Final = re.compile(r'msg="((?:[^"\\]|\\.)*)"')
 # The parts of klog's lines about a state of memory that is not as expected.
@@ -249,9 +253,8 @@ def read_log(lines: Iterable[bytes], name: str) -> KubeletLog:
 
         text = line.decode(errors="replace")
         file, message, values = log_line(text)
-        if not file and "failed to run " in text:
-            quoted = _QUOTED_MESSAGE.search(text)
-            message = quoted[1].replace(r"\"", '"') if quoted else ""
+        if not file and _ENDS.search(text):
+            message, values = _end_without_head(text)
 
         if _FILES.fullmatch(file):
             is_known = True
@@ -282,7 +285,7 @@ def start_error(message: str) -> StartError | None:
     'memory manager'
     """
     for pattern, entry in _start_errors():
-        values = pattern.search(message)
+        values = pattern.search(message[:_LONGEST_WORDS])
         if values is None:
             continue
 
@@ -379,6 +382,25 @@ def log_line(text: str) -> LogLine:
     if isinstance(inner, str) and len(inner) < len(text):
         return log_line(inner)
     return "", "", {}
+
+
+def _end_without_head(text: str) -> tuple[str, dict[str, Any]]:
+    """Return the message of a line by which a kubelet ends, and the values beside it.
+
+    The line is of a program that has a kubelet in it, or the beginning of klog's is cut off.
+    """
+    quoted = _QUOTED_MESSAGE.search(text)
+    if quoted:
+        return quoted[1].replace(r"\"", '"'), {}
+
+    place = _PLACE.search(text)
+    if place is None:
+        return "", {}
+
+    _, message, values = log_line(
+        f"E0101 00:00:00.0 1 {place[0].rstrip(' ]')}] {text[place.end() :]}"
+    )
+    return message, values
 
 
 def _value(text: str, place: int) -> tuple[Any, int]:
@@ -479,7 +501,8 @@ class _Reading:
         if not ends and not _BEFORE_THE_END.fullmatch(message):
             return False
 
-        error = str(values.get("err", message if ends else "")).strip()
+        # the quote of an error of several lines ends in another line
+        error = str(values.get("err", message if ends else "")).strip().removeprefix('"')
         # other programs of Kubernetes end with this line too
         is_known = message != "command failed" or "kubelet" in error.lower()
         words = _AROUND_AN_ERROR.sub("", error, count=1) if _AROUND_AN_ERROR.match(error) else error

@@ -48,7 +48,10 @@ _LOG_IN_JSON: Final = re.compile(r'\{.*"caller":\s*"[\w/.-]+\.go:\d+"')
 _LOG: Final = (
     "a log of a program of Kubernetes: of a kubelet, `alignup explain --log {name}` reads it"
 )
-_LOG_LINE: Final = r"(?:^|\s)[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ [\w.-]+\.go:\d+\] "
+_LOG_LINE: Final = (
+    r"(?:^|\s)[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ [\w.-]+\.go:\d+\] "
+    r'|"caller":"[\w/.-]+\.go:\d+"'
+)
 _OF_A_MACHINE: Final = (
     r"^(?:Architecture:[ \t]++\S|# The following is the parsable format|# CPU,Core,"
     r"|[ \t]*CPU[ \t]+(?:NODE|CORE|SOCKET)\b|available: \d+ nodes"
@@ -334,6 +337,7 @@ def _rows(text: str, heading: re.Match[str], most: int = 0) -> Iterator[list[str
 
 def _is_worth_quoting(reason: str) -> bool:
     """Return whether a status or an Event's reason says that a pod was not admitted."""
+    reason = reason.replace(" ", "")  # up to 1.17 it is Topology Affinity Error
     return (
         reason in known_names("rejections")
         or reason.startswith("OutOf")

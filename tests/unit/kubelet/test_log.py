@@ -685,6 +685,74 @@ def test_the_words_by_which_a_kubelet_ends_are_found(line, words):
     assert start_error(words) is not None
 
 
+NAMED = 'configured policy "static" differs from state checkpoint policy "none"'
+RESERVED = 'the total amount "0" of type "memory" is not equal to the value "993Mi"'
+
+
+@pytest.mark.parametrize(
+    ("line", "component"),
+    [
+        # kubernetes#79603: the words go on in another line
+        (
+            (
+                "Jul 01 14:56:11 n kubelet[5374]: F0701 14:56:11.909515    5374 server.go:266] "
+                "failed to run Kubelet: could not initialize checkpoint manager: could not "
+                f"restore state from checkpoint: {NAMED}"
+            ),
+            "CPU manager",
+        ),
+        # kubernetes#95041
+        (
+            (
+                "Jan 24 08:07:28 n kubelet[1]: F0124 08:07:28.168281  285886 kubelet.go:1371] "
+                "Failed to start ContainerManager start cpu manager error: could not restore "
+                f"state from checkpoint: {NAMED}, please drain this node and delete the CPU "
+                'manager checkpoint file "/var/lib/kubelet/cpu_manager_state" before restarting '
+                "Kubelet"
+            ),
+            "CPU manager",
+        ),
+        # kubernetes#109766: without the time
+        (
+            '29867 server.go:292] "Failed to run kubelet" err='
+            + json.dumps(
+                f"failed to run Kubelet: {RESERVED} determined by Node Allocatable feature"
+            ),
+            "memory manager",
+        ),
+        # FootprintAI/Containarium#1456: without time and bracket, and with a broken line
+        (
+            (
+                'kubelet.go:1688 "Failed to start ContainerManager" err="invalid Node '
+                "Allocatable configuration."
+            ),
+            "kubelet",
+        ),
+        # siderolabs/talos#7504
+        (
+            "10.0.0.9: "
+            + json.dumps(
+                {
+                    "ts": 1690001513203.121,
+                    "caller": "kubelet/kubelet.go:1480",
+                    "msg": "Failed to start ContainerManager",
+                    "err": f"start cpu manager error: could not restore state from checkpoint: "
+                    f"{NAMED}, please drain this node and delete the CPU manager checkpoint file "
+                    '"/var/lib/kubelet/cpu_manager_state" before restarting Kubelet',
+                },
+                separators=(",", ":"),
+            ),
+            "CPU manager",
+        ),
+    ],
+)
+def test_lines_of_public_reports_are_read(line, component):
+    [words] = failed_starts(line)
+    error = start_error(words)
+    assert error is not None
+    assert error.component == component
+
+
 def test_starts_that_fail_for_the_same_words_are_counted():
     lines = [
         ended(

@@ -78,6 +78,11 @@ PRINTED = [
     (EVENTS, ["the table of `kubectl get events`", "pod zigbee: UnexpectedAdmissionError", WORDS]),
     (EVENTS_OF_ALL, ["pod ml/t-0: TopologyAffinityError", "be  allocated"]),
     (EVENTS_OF_A_POD, ["the Events of `kubectl describe`", "kubectl get pod NAME -o yaml"]),
+    # kubernetes#83775
+    (
+        PODS.replace("UnexpectedAdmissionError", "Topology Affinity Error "),
+        ["pod zigbee-5984: Topology Affinity Error"],
+    ),
     (
         PODS + "".join(f"p-{number}  0/1  OutOfcpu  0  1s\n" for number in range(4)),
         ["and 3 more refusals"],
@@ -99,6 +104,7 @@ TEXTS = [
     ('I0711 09:00:00.000001    1000 kubelet.go:2306] "Pod admission denied"', "explain --log f"),
     ('Jul 1 n kubelet[1]: E0711 09:00:00.000001 1 run.go:72] "command failed"', "explain --log f"),
     ('{"ts":1.0,"caller":"app/server.go:545","msg":"Kubelet version"}', "explain --log f"),
+    ('10.0.0.9: {"ts":1.0,"caller":"kubelet/kubelet.go:1480","msg":"Failed"}', "--log f"),
     ("Architecture:        x86_64\nCPU(s):  8\n", "-m f pod.yaml"),
     ("CPU NODE SOCKET CORE\n  0    0      0    0\n", "-m f pod.yaml"),
     ("available: 2 nodes (0-1)\nnode 0 cpus: 0 1\n", "-m f pod.yaml"),
