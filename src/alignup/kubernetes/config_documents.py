@@ -318,7 +318,9 @@ def _read_text(text: str | bytes, name: str, content: _Content, depth: int) -> N
     reason = None
     try:
         documents = [
-            document for document in _documents(text, name or "the text") if document is not None
+            document
+            for document in _flat(_documents(text, name or "the text"))
+            if document is not None
         ]
     except InputError as error:
         reason = error
@@ -352,6 +354,19 @@ def _documents(text: str | bytes, source: str) -> list[object]:
         return [tomllib.loads(characters)]
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise InputError(f"expected TOML in {source}: {error}") from error
+
+
+def _flat(documents: Iterable[object]) -> Iterator[object]:
+    """Yield documents, and those in a list of such, as `az` and `gcloud` print node pools."""
+    for document in documents:
+        if (
+            isinstance(document, list)
+            and document
+            and all(isinstance(item, Mapping) for item in document)
+        ):
+            yield from document
+        else:
+            yield document
 
 
 def _flags_of_text(text: str | bytes) -> list[str]:
@@ -595,7 +610,7 @@ def _flags_of(value: Any) -> Iterator[str]:
     elif isinstance(value, list):
         for item in value:
             if isinstance(item, Mapping) and {"name", "value"} <= item.keys():
-                yield from _flags_of({item["name"]: item["value"]})
+                yield from _flags_of({str(item["name"]): item["value"]})
             else:
                 yield from _flags_of(item)
 

@@ -689,6 +689,25 @@ def test_openshift_may_size_the_reservation(is_on, platform):
     assert read_configuration(text, "k").platform == platform
 
 
+@pytest.mark.parametrize(
+    ("pool", "platform"),
+    [
+        ({"kubeletConfig": ALIGNED, "kubeletDiskType": "OS"}, "AKS"),
+        ({"config": {"kubeletConfig": ALIGNED}, "initialNodeCount": 3}, "GKE"),
+    ],
+)
+def test_lists_of_node_pools_are_read(pool, platform):
+    """Equal ones are one."""
+    configuration = read_configuration(json.dumps([pool, pool]), "k")
+    assert (configuration.fields, configuration.platform) == (ALIGNED, platform)
+
+
+def test_names_of_flags_may_be_anything():
+    arguments = [{"name": [], "value": "x"}, *flags_without_hyphens()]
+    document = {"kind": "JoinConfiguration", "nodeRegistration": {"kubeletExtraArgs": arguments}}
+    assert configuration_fields(json.dumps(document), "k") == ALIGNED
+
+
 def test_az_prints_a_node_pool_of_aks_and_not_of_gke():
     document = {"kubeletConfig": ALIGNED, "kubeletDiskType": "OS", "count": 3}
     with pytest.warns(AlignupWarning, match="passed over in k: 'count'$"):
