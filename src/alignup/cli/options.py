@@ -532,7 +532,7 @@ kubelet_versions: Final = _version(
     "with several (1.36,1.37), compare their decisions.", "VERSION[,VERSION...]", _versions
 )
 config: Final = file(
-    "A KubeletConfiguration, or a file that contains one, such as /configz or kubelet flags.",
+    "A KubeletConfiguration, or a file with one (/configz, flags, a platform's object).",
     "--config",
     "-c",
 )
