@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from alignup.errors import ConfigError, warn
 from alignup.kubernetes.quantity import eviction_memory, parse_quantity, whole_units
 from alignup.kubernetes.versions import read_table
-from alignup.text.counting import format_bytes
+from alignup.text.counting import short_bytes
 
 if TYPE_CHECKING:
     from alignup.machine.machine import Machine
@@ -133,7 +133,7 @@ def _add_reservation(
             words.append("memory that is not counted here")
         else:
             added["memory"] = str(memory)
-            words.append(f"{format_bytes(memory)} of memory")
+            words.append(f"{short_bytes(memory)} of memory")
 
     fields[part] = {**added, **given}
     if not fields[part]:
@@ -222,7 +222,7 @@ def _add_reserved_memory(
     total = _counted(fields, machine)
     numa_node = 0 if machine is None else machine.numa_nodes[0].id
     fields["reservedMemory"] = [{"numaNode": numa_node, "limits": {"memory": str(total)}}]
-    return [f"{format_bytes(total)} on NUMA node {numa_node} for the memory manager"]
+    return [f"{short_bytes(total)} on NUMA node {numa_node} for the memory manager"]
 
 
 def _whole(amount: object) -> int:

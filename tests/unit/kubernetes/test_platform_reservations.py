@@ -20,6 +20,13 @@ def machine(cpus, memory=64 * GIB):
     return Machine.from_dict({"numaNodes": [{"id": 1, "memory": memory, "cores": cores}]})
 
 
+def test_amounts_are_said_for_people():
+    fields = {**STATIC, "memoryManagerPolicy": "Static"}
+    words = r"reserves 70m CPU, 1\.8Gi of memory and 2\.4Gi on NUMA node 1 for the memory manager "
+    with pytest.warns(AlignupWarning, match=words):
+        with_platform_reservation(fields, "Deckhouse", "f", machine(8))
+
+
 def completed(fields, platform, node):
     """Return the fields after their only warning."""
     with pytest.warns(AlignupWarning, match=f"^f is a part of a configuration: {platform} itself"):
