@@ -11,6 +11,7 @@ from rich.console import Console
 
 from alignup.cli.terminal import (
     Table,
+    amount_text,
     first_to_last,
     make_console,
     mark,
@@ -121,3 +122,16 @@ def test_numa_nodes_in_a_cell(ids, text: str) -> None:
 )
 def test_a_range_of_names_has_two_ends(names: list[str], text: str) -> None:
     assert first_to_last(names) == text
+
+
+@pytest.mark.parametrize(
+    ("resource", "amount", "text"),
+    [
+        ("memory", 3 << 30, "3Gi"),
+        ("hugepages-2Mi", 4 << 20, "4Mi"),
+        ("cpu", 1 << 30, str(1 << 30)),
+        ("nvidia.com/gpu", 8, "8"),
+    ],
+)
+def test_only_memory_is_counted_in_bytes(resource: str, amount: int, text: str) -> None:
+    assert amount_text(resource, amount) == text

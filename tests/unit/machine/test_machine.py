@@ -52,6 +52,16 @@ def small():
     }
 
 
+def test_pages_are_no_memory():
+    """What is set aside as pages is none of the memory of 4 KiB pages."""
+    node = Machine.from_dict(small()).numa_nodes[0]
+    assert node.memory_by_type == {
+        "memory": 2 * GI,
+        "hugepages-2Mi": GI,
+        "hugepages-1Gi": GI,
+    }
+
+
 def test_record_holds_what_the_document_says():
     """Cores, memory, hugepages and distances arrive, sorted."""
     machine = Machine.from_dict(small())

@@ -19,6 +19,12 @@ from prometheus_client import CollectorRegistry
 from alignup.node.admission_metrics import AdmissionMetrics
 
 
+def test_seconds_are_observed_in_milliseconds() -> None:
+    registry = CollectorRegistry()
+    AdmissionMetrics(registry).admission(2.5, admitted=True)
+    assert registry.get_sample_value("kubelet_topology_manager_admission_duration_ms_sum") == 2500
+
+
 def test_admissions_and_refusals_are_counted() -> None:
     """Requests count both, errors the refused ones.
 

@@ -171,3 +171,14 @@ def test_expressions_are_bounded() -> None:
     for expression in ("(" * 61 + "1" + ")" * 61, "1" + " + 1" * 151):
         with pytest.raises(NotUnderstood):
             parse(expression)
+
+
+@pytest.mark.parametrize("number", [-(2**63), 2**63 - 1])
+def test_literals_of_64_bits_are_taken(number: int) -> None:
+    assert shape(parse(str(number))) == number
+
+
+@pytest.mark.parametrize("number", [-(2**63) - 1, -(2**64), 2**63, 2**64])
+def test_literals_beyond_64_bits_are_refused(number: int) -> None:
+    with pytest.raises(CompileError):
+        parse(str(number))
