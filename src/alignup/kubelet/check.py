@@ -70,8 +70,6 @@ if TYPE_CHECKING:
 
 # The first words of the findings about each.
 _FILES: Final = {"cpu": CPU_STATE, "memory": MEMORY_STATE, "device": DEVICE_CHECKPOINT}
-# The phase of a pod whose init containers have ended, but for sidecars.
-_RUNNING: Final = "Running"
 # The kinds of findings about a checkpoint that the kubelet passes over, and writes anew
 # (`readCheckpoint` of devicemanager/manager.go: "Continue after failing to read checkpoint file").
 _FORGET: Final = ("device-file-damaged", "device-checksum")
@@ -977,10 +975,6 @@ def foretell(files: NodeFiles, options: KubeletOptions) -> Restart:
     node.whole_verdict = True
     documents = {document.pod.uid: document for document in records.pods or ()}
     pods = sorted(node.pods, key=lambda pod: _creation(documents.get(pod.uid)))
-    for pod in pods:
-        document = documents.get(pod.uid)
-        if document is not None and document.phase == _RUNNING and node.devices is not None:
-            node.devices.started(pod, pod.containers[0].name)
 
     before = holdings_of(node)
     refused = admit_again(node, pods).refused

@@ -488,7 +488,16 @@ def make_node(
 
     state = records.state.without(is_stale)
     restore(node, state, [pod.read_as(config.profile.pods) for pod in _pods(records, state)])
+    _note_starts(node, records)
     return KubeletNode(node, records)
+
+
+def _note_starts(node: Node, records: NodeRecords) -> None:
+    """Note of pods that run that their init containers have ended, but for sidecars."""
+    running = {document.pod.uid for document in records.pods or () if document.phase == "Running"}
+    for pod in node.pods:
+        if pod.uid in running and node.devices is not None:
+            node.devices.started(pod, pod.containers[0].name)
 
 
 def config_of(records: NodeRecords, machine: Machine | None) -> KubeletConfig:

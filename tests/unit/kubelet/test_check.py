@@ -11,11 +11,12 @@ import random
 
 import pytest
 
-from alignup import Node, read_machine
+from alignup import Node, read_kubelet_node, read_machine
 from alignup.errors import AlignupWarning, InputError
 from alignup.kubelet.check import check_node, foretell, refused_configuration
 from alignup.kubelet.layout import FolderFiles, open_node
 from alignup.machine.device_inventory import Device
+from alignup.node.restart import restarted
 from alignup.records import json_fields
 from inputs.kernel_trees import server
 from inputs.kubelet_faults import FAULTS, MEMORY, Place, mixed_groups, newer_format
@@ -411,6 +412,10 @@ def test_init_containers_with_devices_that_have_ended_refuse_their_pod(tmp_path,
     pod["status"] = {"phase": phase}
     place = place_with(tmp_path / "root", pod, guaranteed("other", (2, 1, 1)))
     assert outcomes(place) == {"first": reason, "other": True}
+
+    # a node that is read knows it too, so that what is suggested for after a restart holds
+    node = read_kubelet_node(place.root)
+    assert list(restarted(node, node.config).refused) == ["uid-first"] * (phase == "Running")
 
 
 @pytest.mark.parametrize("strict", [True, False])
