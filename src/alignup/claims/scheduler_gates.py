@@ -13,7 +13,7 @@ from typing import Final
 
 from alignup.errors import InputError, one_line
 from alignup.kubernetes import versions
-from alignup.kubernetes.policy_options import ALL_OF, gate_is_on
+from alignup.kubernetes.policy_options import ALL_OF, gate_is_on, locked_gates, unmet_needs
 from alignup.kubernetes.versions import KubeletVersion, is_on_for_good, release_of
 from alignup.records import Record, field
 from alignup.text.known_keys import unknown_keys
@@ -109,17 +109,8 @@ def _complaints(version: KubeletVersion, settings: Mapping[str, bool]) -> Iterat
 
         yield f"unrecognized feature gate: {one_line(name)} ({place}){hint}"
 
-    for name in sorted(settings.keys() & stages.keys()):
-        stage = stages[name]
-        if stage.is_locked and settings[name] != stage.is_on:
-            locked = f"feature is locked to {str(stage.is_on).lower()} ({place})"
-            yield f"cannot set feature gate {name} to {str(settings[name]).lower()}, {locked}"
-
-    for name, needs in sorted(release_of(version).needs.items()):
-        off = [need for need in needs if not gate_is_on(need, settings, version)]
-        if off and gate_is_on(name, settings, version):
-            why = f"depends on features that are disabled: [{' '.join(off)}]"
-            yield f"{name} is enabled, but {why} ({place})"
+    yield from locked_gates(settings, version, place)
+    yield from unmet_needs(settings, version, place)
 
 
 def _releases_with(name: str) -> Iterator[KubeletVersion]:

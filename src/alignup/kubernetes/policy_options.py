@@ -272,10 +272,10 @@ def gate_is_on(name: str, settings: Mapping[str, bool], version: KubeletVersion)
 
     A gate that the release lacks is off, unless it went after it was GA.
     """
-    gates = _all_gates(settings, release_of(version).gates)
-    if name in gates:
-        return gates[name]
-    return is_on_for_good(name, version)
+    stage = release_of(version).gates.get(name)
+    if stage is None:
+        return is_on_for_good(name, version)
+    return _is_on(name, stage, settings)
 
 
 def also_unknown(complaint: str, settings: Mapping[str, bool], version: KubeletVersion) -> str:
@@ -306,17 +306,42 @@ def gate_complaints(settings: Mapping[str, bool], version: KubeletVersion) -> It
         settings: the gates that a configuration sets.
         version: the kubelet's release.
     """
-    release = release_of(version)
     of_managers = known_names("managerGates")
     others = {name: value for name, value in settings.items() if name not in of_managers}
     yield from _complaints(others, version)
+    yield from unmet_needs(settings, version, _place(version))
 
-    gates = _all_gates(settings, release.gates)
-    for name, needs in sorted(release.needs.items()):
-        off = [need for need in needs if not gates.get(need)]
-        if gates.get(name) and off:
+
+def unmet_needs(settings: Mapping[str, bool], version: KubeletVersion, place: str) -> Iterator[str]:
+    """Yield a sentence for each gate that is on without one that it needs, in Kubernetes' words.
+
+    Args:
+        settings: the gates that are set.
+        version: the release.
+        place: what has them, as the sentence names it.
+    """
+    for name, needs in sorted(release_of(version).needs.items()):
+        off = [need for need in needs if not gate_is_on(need, settings, version)]
+        if off and gate_is_on(name, settings, version):
             why = f"depends on features that are disabled: [{' '.join(off)}]"
-            yield f"{name} is enabled, but {why} (featureGates of kubelet {version.title})"
+            yield f"{name} is enabled, but {why} ({place})"
+
+
+def locked_gates(
+    settings: Mapping[str, bool], version: KubeletVersion, place: str
+) -> Iterator[str]:
+    """Yield a sentence for each gate that is set against its lock; see `unmet_needs`."""
+    stages = release_of(version).gates
+    for name in sorted(settings.keys() & stages.keys()):
+        stage = stages[name]
+        if stage.is_locked and settings[name] != stage.is_on:
+            locked = f"feature is locked to {str(stage.is_on).lower()} ({place})"
+            yield f"cannot set feature gate {name} to {str(settings[name]).lower()}, {locked}"
+
+
+def _place(version: KubeletVersion) -> str:
+    """Return where a kubelet's gates are set, as its refusals are completed with."""
+    return f"featureGates of kubelet {version.title}"
 
 
 @cache
@@ -333,7 +358,7 @@ def _complaints(settings: Mapping[str, bool], version: KubeletVersion) -> Iterat
     """
     stages = release_of(version).gates
     for name, close in unknown_keys(sorted(settings), (*stages, *ALL_OF)):
-        place = f"featureGates of kubelet {version.title}"
+        place = _place(version)
         hint = ""
         if is_on_for_good(name, version):
             place += ", where it is on for good"
@@ -342,23 +367,21 @@ def _complaints(settings: Mapping[str, bool], version: KubeletVersion) -> Iterat
 
         yield f"unrecognized feature gate: {name} ({place}){hint}"
 
-    for name in sorted(settings.keys() & stages.keys()):
-        stage = stages[name]
-        if stage.is_locked and settings[name] != stage.is_on:
-            locked = (
-                f"feature is locked to {str(stage.is_on).lower()} (featureGates of kubelet "
-                f"{version.title})"
-            )
-            yield f"cannot set feature gate {name} to {str(settings[name]).lower()}, {locked}"
+    yield from locked_gates(settings, version, _place(version))
 
 
 def _all_gates(settings: Mapping[str, bool], stages: Mapping[str, GateStage]) -> dict[str, bool]:
     """Return which gates are on, of all that the release knows."""
-    gates = {name: stage.is_on for name, stage in stages.items()}
+    return {name: _is_on(name, stage, settings) for name, stage in stages.items()}
 
-    for name, maturity in ALL_OF.items():
-        if name in settings:
-            of_maturity = [gate for gate, stage in stages.items() if stage.maturity == maturity]
-            gates.update(dict.fromkeys(of_maturity, settings[name]))
 
-    return gates | {name: value for name, value in settings.items() if name in stages}
+def _is_on(name: str, stage: GateStage, settings: Mapping[str, bool]) -> bool:
+    """Return whether a gate that the release knows is on."""
+    if name in settings:
+        return settings[name]
+
+    for gate_set, maturity in ALL_OF.items():
+        if stage.maturity == maturity and gate_set in settings:
+            return settings[gate_set]
+
+    return stage.is_on
