@@ -54,8 +54,8 @@ _GRANTS: Final = ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS")
 # What NVIDIA's container toolkit gave a container, which counts its GPUs from 0.
 _CONTAINER: Final = "NVIDIA_VISIBLE_DEVICES"
 _HIERARCHY: Final = "ZE_FLAT_DEVICE_HIERARCHY"
-# A longer number is none of a device, and Python reads no number of more than 4,300 digits.
-_DIGITS: Final = 9
+# A larger number is none of a device.
+_LARGEST: Final = 999_999_999
 _NVIDIA_FOLDER: Final = "proc/driver/nvidia/gpus"
 # The first render node of the kernel's DRM.
 _FIRST_RENDER_NODE: Final = 128
@@ -412,8 +412,9 @@ class _Seer:
         if self._files is None or self._resource != _NVIDIA:
             return place
 
-        minor = _information(self._files, _address(device)).get("Device Minor", "")
-        return int(minor) if minor.isdigit() and len(minor) <= _DIGITS else place
+        text = _information(self._files, _address(device)).get("Device Minor", "")
+        minor = _whole_number(text)
+        return place if minor is None else minor
 
     def _opens(self, device: Device) -> bool:
         """Return whether this process may open a device."""
@@ -435,8 +436,7 @@ class _Seer:
         if self._files is None:
             return None
 
-        text = self._files.read(f"{PCI_FOLDER}/{_address(device)}/module_id")
-        return int(text) if text.isdigit() and len(text) <= _DIGITS else None
+        return _whole_number(self._files.read(f"{PCI_FOLDER}/{_address(device)}/module_id"))
 
     def _by_module(self, text: str, devices: Sequence[Device]) -> tuple[list[Device], str]:
         """Return the devices of some modules of a machine with Gaudis."""
@@ -522,9 +522,9 @@ def _information(files: HostFiles, address: str) -> dict[str, str]:
 
 def _whole_number(text: str) -> int | None:
     """Return the number that a text of digits is; None: it is none, or one of no device."""
-    if text.isascii() and text.isdigit() and len(text.lstrip("0")) <= _DIGITS:
-        return int(text.lstrip("0") or "0")
-    return None
+    from alignup.text.digits import number_of  # noqa: PLC0415  # startup counts
+
+    return number_of(text, _LARGEST)
 
 
 def _is_first(numbers: Sequence[int]) -> bool:
