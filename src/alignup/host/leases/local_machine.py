@@ -21,6 +21,7 @@ from alignup.host.parts.visible_devices import (
     HostFiles,
     Rank,
     Sight,
+    is_uuid,
     sight,
     visible_variables,
 )
@@ -45,7 +46,6 @@ __all__ = ["HERE", "Site", "fingerprint", "load_site", "only_seen"]
 
 
 _UNALIGNED: Final = "none"
-_UUID_PREFIXES: Final = ("GPU-", "MIG-")
 # Between the UUID of a GPU and the number of one of those that share it, in the ids of NVIDIA's
 # device plugin.
 _REPLICA: Final = "::"
@@ -157,7 +157,7 @@ class Site(Record):
         others = dict(devices)
         for resource, ids in devices.items():
             is_of_other_runtime = VISIBLE.get(resource, _CUDA_VARIABLE) != _CUDA_VARIABLE
-            if not is_of_other_runtime and all(map(_is_uuid, ids)):
+            if not is_of_other_runtime and all(map(is_uuid, ids)):
                 uuids |= dict.fromkeys(device_id.partition(_REPLICA)[0] for device_id in ids)
                 del others[resource]
 
@@ -268,10 +268,6 @@ def load_site(
         whole=machine if cut is not machine else None,
         **rules,
     )
-
-
-def _is_uuid(device_id: str) -> bool:
-    return device_id.startswith(_UUID_PREFIXES)
 
 
 def only_seen(

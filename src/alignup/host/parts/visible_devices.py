@@ -233,7 +233,7 @@ class _Seer:
         if variable == "ZE_AFFINITY_MASK":
             return _by_mask(text, devices, self._environment.get(_HIERARCHY, ""))
 
-        if self._resource == _NVIDIA and not text.startswith(_UUID_PREFIXES):
+        if self._resource == _NVIDIA and not is_uuid(text):
             # a number is a GPU's, or the first instance's of a GPU with MIG
             devices = list({device.pci or device.id: device for device in devices[::-1]}.values())
             devices.reverse()
@@ -255,7 +255,7 @@ class _Seer:
         name = text.partition(",")[0].strip()
         if not name or name.startswith("-"):
             return "hides all"
-        if name.startswith(_UUID_PREFIXES) and not uuids:
+        if is_uuid(name) and not uuids:
             return (
                 "names a UUID, which only the driver can tell: install the extra `nvidia` "
                 "(nvidia-ml-py), or list numbers"
@@ -268,7 +268,7 @@ class _Seer:
 
     def _uuid(self, device: Device) -> str:
         """Return the name by which a runtime knows a device besides its number; empty: unknown."""
-        if device.id.startswith(_UUID_PREFIXES):
+        if is_uuid(device.id):
             return device.id
         if self._files is None:
             return ""
@@ -480,6 +480,11 @@ def is_pci(text: str) -> bool:
     return re.fullmatch(_PCI_ADDRESS, text) is not None
 
 
+def is_uuid(text: str) -> bool:
+    """Return whether a text is a UUID as drivers of GPUs write it, perhaps cut short."""
+    return text.startswith(_UUID_PREFIXES)
+
+
 def _address(device: Device) -> str:
     """Return the PCI address of a device as sysfs writes it; empty: not known."""
     address = re.fullmatch(_PCI_ADDRESS, device.pci or device.id)
@@ -563,7 +568,7 @@ def _number_of_uuid(name: str, uuids: Sequence[str]) -> int | None:
     What follows the hexadecimal digits is ignored, as `::0` of a shared GPU. A GPU may be named as
     its own MIG device.
     """
-    if name in _UUID_PREFIXES or not name.startswith(_UUID_PREFIXES):
+    if name in _UUID_PREFIXES or not is_uuid(name):
         return None
 
     exact = [number for number, uuid in enumerate(uuids) if uuid.startswith(name)]
@@ -578,7 +583,7 @@ def _number_of_uuid(name: str, uuids: Sequence[str]) -> int | None:
     numbers = [
         number
         for number, uuid in enumerate(uuids)
-        if uuid.startswith(_UUID_PREFIXES)
+        if is_uuid(uuid)
         and uuid[4:].lower().startswith(wanted_digits)
         and (uuid[:4] == name[:4] or name.startswith("MIG-"))
     ]
@@ -677,7 +682,7 @@ def visible_variables(
         if not ids:
             continue
 
-        if all(device_id.startswith(_UUID_PREFIXES) for device_id in ids):
+        if all(map(is_uuid, ids)):
             variables[variable] = ",".join(ids)
             continue
 
