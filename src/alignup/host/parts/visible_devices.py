@@ -186,6 +186,8 @@ class _Seer:
         self._rank = rank
         self._files = files
         self._notes: list[str] = []
+        # by PCI address, what `_information` has read
+        self._information: dict[str, dict[str, str]] = {}
 
         driver_devices = tuple(loaded.devices.get(resource, ()))
         self._by_driver = not all(is_pci(device.id) for device in driver_devices)
@@ -278,7 +280,7 @@ class _Seer:
             unique_id = self._files.read(f"{PCI_FOLDER}/{address}/unique_id")
             return f"GPU-{unique_id}" if unique_id else ""
 
-        return _information(self._files, address).get("GPU UUID", "")
+        return self._driver_line(self._files, address, "GPU UUID")
 
     def _numbered(self) -> tuple[list[Device], str]:
         """Return the devices that the runtime numbers, and what hides the others.
@@ -412,9 +414,14 @@ class _Seer:
         if self._files is None or self._resource != _NVIDIA:
             return place
 
-        text = _information(self._files, _address(device)).get("Device Minor", "")
-        minor = _whole_number(text)
+        minor = _whole_number(self._driver_line(self._files, _address(device), "Device Minor"))
         return place if minor is None else minor
+
+    def _driver_line(self, files: HostFiles, address: str, name: str) -> str:
+        """Return what NVIDIA's driver says of a GPU in a line; empty: nothing."""
+        if address not in self._information:
+            self._information[address] = _information(files, address)
+        return self._information[address].get(name, "")
 
     def _opens(self, device: Device) -> bool:
         """Return whether this process may open a device."""

@@ -283,6 +283,24 @@ def test_device_files_tell_which_gpus_a_container_was_given(root):
     assert seen(on_bus(GPU), GPU, {"CUDA_VISIBLE_DEVICES": "GPU-00000005"}, root=root)[0] == [5]
 
 
+def test_what_the_driver_says_of_a_gpu_is_read_once(root, monkeypatch):
+    for number in range(8):
+        information(root, number, number)
+        write(root, f"dev/nvidia{number}")
+
+    paths = []
+    read = HostFiles.read
+
+    def counted_read(files, path):
+        paths.append(path)
+        return read(files, path)
+
+    monkeypatch.setattr(HostFiles, "read", counted_read)
+    environment = {"CUDA_VISIBLE_DEVICES": "GPU-00000003"}
+    assert seen(on_bus(GPU), GPU, environment, root=root)[0] == [3]
+    assert len(paths) == len(set(paths)) == 8
+
+
 def test_without_the_driver_s_files_numbers_follow_the_bus(root):
     write(root, "dev/nvidia5")
     assert seen(on_bus(GPU), GPU, {}, root=root)[0] == [5]
