@@ -87,8 +87,7 @@ def split(
         preferred_sets = loaded.preferred_sets
 
     if counts and share:
-        is_here = not isinstance(machine, Machine) and str(machine) == _HERE
-        sights = device_sights(loaded, counts, 0, 0, is_here=is_here)
+        sights = device_sights(loaded, counts, 0, 0, is_here=_is_here(machine))
         rules = ShareRules(share, cpus_per_part, full_cores, preferred_sets=preferred_sets or {})
         job = DeviceParts(loaded.machine, parts, counts, sights, rules, tuple(VISIBLE))
         return [_with_variables(job.part(rank), loaded, sights) for rank in range(parts)]
@@ -272,7 +271,7 @@ def _load(
     """
     from alignup.machine.device_inventory import LoadedMachine  # noqa: PLC0415  # startup counts
 
-    is_here = not isinstance(source, Machine) and str(source) == _HERE
+    is_here = _is_here(source)
     if is_here and not counts and inventory is None:
         # what `load_machine` does, sooner
         from alignup.machine.sysfs.machine import read_sysfs  # noqa: PLC0415
@@ -288,6 +287,11 @@ def _load(
     loaded = with_usual_devices(loaded, counts, is_here=is_here)
     machine = _here(loaded.machine) if is_here else usable(loaded.machine)
     return replace(loaded, machine=machine)
+
+
+def _is_here(source: Machine | str | os.PathLike[str]) -> bool:
+    """Return whether a machine that was asked for is the one that this process runs on."""
+    return not isinstance(source, Machine) and str(source) == _HERE
 
 
 def _here(machine: Machine) -> Machine:
