@@ -55,7 +55,7 @@ from alignup.providers.cpu.distribution import never_ends
 from alignup.providers.cpu.provider import reserved_by, reserved_fault
 from alignup.providers.cpu.topology import cpu_topology
 from alignup.records import Record, json_fields, replace
-from alignup.text.counting import named, short_bytes
+from alignup.text.counting import named, short_difference
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -662,10 +662,7 @@ def _difference(
     )
     for name, before, now in amounts:
         if before != now:
-            old, new = short_bytes(before), short_bytes(now)
-            if new == old:
-                old, new = f"{before} bytes", f"{now} bytes"
-
+            old, new = short_difference(before, now)
             text = f"{new} of {name}, and had {old} when the file was written"
             if name == "memory" and _is_drift(before, now):
                 text += "; what the kernel keeps for itself differs a little from boot to boot"

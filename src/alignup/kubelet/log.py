@@ -28,7 +28,7 @@ from alignup.kubernetes.pod_documents import is_rejected
 from alignup.kubernetes.recognition import recognised
 from alignup.machine.bits import bit_set
 from alignup.records import Record, field
-from alignup.text.counting import short_bytes
+from alignup.text.counting import short_difference
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -340,11 +340,9 @@ def _difference(message: str, values: Mapping[str, Any]) -> tuple[str, str]:
     if key not in _DIFFERENCES or not (isinstance(written, int) and isinstance(present, int)):
         return "", ""
 
-    now, before = short_bytes(present), short_bytes(written)
+    before, now = short_difference(written, present)
     if name == "lengthNode":
-        now, before = str(present), str(written)
-    elif now == before:
-        now, before = f"{present} bytes", f"{written} bytes"
+        before, now = str(written), str(present)
 
     sentence, repair = _DIFFERENCES[key]
     where = f"NUMA node {values['node']}" if "node" in values else "a NUMA node"

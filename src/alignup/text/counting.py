@@ -132,6 +132,20 @@ def short_bytes(amount: int) -> str:
     return str(amount)
 
 
+def short_difference(before: int, now: int) -> tuple[str, str]:
+    """Return two different amounts for people: in bytes where the short ones look alike.
+
+    Examples:
+        >>> short_difference(1 << 30, 2 << 30), short_difference((1 << 40) - 1, (1 << 40) - 2)
+        (('1Gi', '2Gi'), ('1099511627775 bytes', '1099511627774 bytes'))
+    """
+    old, new = short_bytes(before), short_bytes(now)
+    if old == new:
+        return f"{before} bytes", f"{now} bytes"
+
+    return old, new
+
+
 class ByteUnit(Record):
     """A unit of bytes as Kubernetes writes it."""
 
