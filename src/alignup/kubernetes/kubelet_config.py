@@ -14,7 +14,7 @@ from alignup.kubernetes import policy_options
 from alignup.kubernetes.pod import is_pinned_memory
 from alignup.kubernetes.policy_options import also_unknown, effective_gates, gate_complaints
 from alignup.kubernetes.quantity import (
-    in_units,
+    in_units_of_each,
     parse_quantity,
     part_of_percentage,
     whole_units,
@@ -466,7 +466,7 @@ def _node_reserve(wire: ConfigurationWire) -> NodeReserve:
         eviction = _eviction_memory(wire.eviction_hard.get("memory.available"))
 
     return NodeReserve(
-        amounts={resource: in_units(resource, amount) for resource, amount in amounts.items()},
+        amounts=in_units_of_each(amounts),
         eviction_memory=eviction,
         max_pods=default.max_pods if wire.max_pods is None else wire.max_pods,
         pods_per_core=wire.pods_per_core or default.pods_per_core,

@@ -27,7 +27,6 @@ from alignup.kubernetes.pod import (
     source_of,
 )
 from alignup.kubernetes.quantity import (
-    in_units,
     in_units_of_each,
     parse_quantity,
     whole_units,
@@ -258,7 +257,7 @@ def _constraints(
         os_label=os_label,
         claims=claims,
         priority=priority,
-        overhead={name: in_units(name, amount) for name, amount in overhead.items()},
+        overhead=in_units_of_each(overhead),
     )
 
 

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from alignup.errors import InputError
-from alignup.kubernetes.quantity import LARGEST, in_units, is_whole
+from alignup.kubernetes.quantity import LARGEST, in_units, in_units_of_each, is_whole
 from alignup.kubernetes.versions import PodLevel, PodReading, StatusRequests
 from alignup.records import Record, field, replace
 
@@ -372,7 +372,7 @@ def _read_pod(source: PodSource, reading: PodReading) -> Pod:
 
     constraints = source.constraints
     if level is not None:
-        requests = {name: in_units(name, value) for name, value in level.requests.items()}
+        requests = in_units_of_each(level.requests)
         constraints = replace(constraints, requests=requests, level=level)
 
     counts_claims = bool(constraints.claimed or constraints.claimed_with)
