@@ -605,8 +605,7 @@ def refusal_of(question: Question, policy: str) -> Refusal:
 def numa_nodes_of(holdings: Holdings, allocation: ContainerAllocation) -> set[int]:
     """Return the ids of the NUMA nodes of an allocation; see `Node.numa_nodes`."""
     numa_nodes = {node for block in allocation.memory if block.size for node in block.numa_nodes}
-    cpus = int(allocation.cpus or 0)
-    numa_nodes |= {node for node, bits in holdings.node_cpus.items() if bits & cpus}
+    numa_nodes |= cpu_nodes_of(holdings, allocation)
     for resource, ids in allocation.devices.items():
         amounts = holdings.amounts(resource)
         if amounts is None:
@@ -618,6 +617,12 @@ def numa_nodes_of(holdings: Holdings, allocation: ContainerAllocation) -> set[in
                 numa_nodes.add(device_nodes[0])
 
     return numa_nodes
+
+
+def cpu_nodes_of(holdings: Holdings, allocation: ContainerAllocation) -> set[int]:
+    """Return the ids of the NUMA nodes that a container's CPUs lie in."""
+    cpus = int(allocation.cpus or 0)
+    return {node for node, bits in holdings.node_cpus.items() if bits & cpus}
 
 
 def places_in_words(holdings: Holdings, containers: Mapping[str, ContainerAllocation]) -> str:

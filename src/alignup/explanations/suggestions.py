@@ -6,7 +6,13 @@ from itertools import chain, islice, product
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from alignup.explanations.attempts import Attempts, gates_left
-from alignup.explanations.cause import MOST_SHOWN, numa_nodes_of, places_in_words, spare_caches
+from alignup.explanations.cause import (
+    MOST_SHOWN,
+    cpu_nodes_of,
+    numa_nodes_of,
+    places_in_words,
+    spare_caches,
+)
 from alignup.explanations.explanation import Suggestion
 from alignup.explanations.manifests import asked_by, changed, manifest_of
 from alignup.explanations.pod_changes import (
@@ -18,6 +24,7 @@ from alignup.explanations.pod_changes import (
 )
 from alignup.explanations.removals import removal
 from alignup.explanations.trial import has_users_providers
+from alignup.explanations.words import STRICT
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 from alignup.kubernetes.pod import is_pinned_memory
 from alignup.kubernetes.policy_options import set_options
@@ -55,9 +62,6 @@ MOST_TYING: Final = 16
 # NUMA nodes to which the reserved CPUs may be moved.
 MOST_RESERVATIONS: Final = 4
 
-# Of the CPU manager: its state file leaves out the reserved CPUs then, and no kubelet starts on it
-# once these change.
-STRICT: Final = "strict-cpu-reservation"
 
 COSTS: Final = {"single-numa-node": 0.0, "restricted": 0.2, "best-effort": 0.5, "none": 0.8}
 NOT_PREFERRED: Final = 0.3
@@ -205,7 +209,7 @@ def _memory_with_cpus(attempts: Attempts, trial: Trial) -> Iterator[Option]:
     if not apart or not attempts.is_copy:
         return
 
-    cpu_nodes = set().union(*(_cpu_nodes(holdings, trial.allocations[name]) for name in apart))
+    cpu_nodes = set().union(*(cpu_nodes_of(holdings, trial.allocations[name]) for name in apart))
     names = {
         name
         for group in holdings.memory_groups
@@ -229,16 +233,10 @@ def _memory_with_cpus(attempts: Attempts, trial: Trial) -> Iterator[Option]:
         return
 
 
-def _cpu_nodes(holdings: Holdings, allocation: ContainerAllocation) -> set[int]:
-    """Return the ids of the NUMA nodes that a container's CPUs lie in."""
-    cpus = int(allocation.cpus or 0)
-    return {numa_id for numa_id, bits in holdings.node_cpus.items() if bits & cpus}
-
-
 def _is_apart(holdings: Holdings, allocation: ContainerAllocation) -> bool:
     """Return whether a container's memory lies on some only of the NUMA nodes of its CPUs."""
     memory_nodes = {numa_id for block in allocation.memory for numa_id in block.numa_nodes}
-    return bool(memory_nodes) and memory_nodes < _cpu_nodes(holdings, allocation)
+    return bool(memory_nodes) and memory_nodes < cpu_nodes_of(holdings, allocation)
 
 
 def _is_preferred(allocation: ContainerAllocation) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from alignup.kubernetes.policy_options import CPU_FAMILY
 from alignup.kubernetes.versions import KNOWN_VERSIONS, release_of
 from alignup.machine.cpuset import CPUSet
 from alignup.providers.cpu.provider import reserved_by
@@ -39,7 +40,9 @@ NEIGHBOUR_COLUMNS: Final = ("admitted already", "NUMA nodes", "CPUs", "memory", 
 MOST_HOLDERS: Final = 4
 MOST_NEIGHBOURS: Final = 20
 MOST_SETS: Final = 4
-_STRICT: Final = "strict-cpu-reservation"
+# Of the CPU manager: its state file leaves out the reserved CPUs then, and no kubelet starts on it
+# once these change.
+STRICT: Final = "strict-cpu-reservation"
 # What a kubelet does once no CPU is in the shared pool.
 EMPTY_POOL: Final = (
     "the shared pool is empty: containers without CPUs of their own run on all CPUs, those that "
@@ -47,7 +50,7 @@ EMPTY_POOL: Final = (
 )
 _STOPS: Final = 'the kubelet does not start again ("default cpuset cannot be empty")'
 KEEP_POOL: Final = (
-    f"to keep CPUs in it, reserve them without {_STRICT}, which leaves reserved CPUs in the pool, "
+    f"to keep CPUs in it, reserve them without {STRICT}, which leaves reserved CPUs in the pool, "
     "or let the pods that share CPUs request them, so that the scheduler does not give all away"
 )
 
@@ -312,7 +315,7 @@ def shared_pool_notes(node: Node, shared_cpus: CPUSet | None, *, is_used: bool) 
 
     pool = f"containers without CPUs of their own run on CPUs {shared_cpus}"
     if node.config.cpu_manager_policy_options.strict_cpu_reservation:
-        return (f"{pool}, without the reserved {reserved} ({_STRICT})",)
+        return (f"{pool}, without the reserved {reserved} ({STRICT})",)
 
     inside = CPUSet(reserved & shared_cpus)
     if not inside:
@@ -323,13 +326,13 @@ def shared_pool_notes(node: Node, shared_cpus: CPUSet | None, *, is_used: bool) 
 
 def _leaving_out(version: KubeletVersion) -> str:
     """Return which option leaves reserved CPUs out of the shared pool, for a release."""
-    option = f"the option {_STRICT} of the CPU manager"
-    stage = release_of(version).cpu_options.get(_STRICT)
+    option = f"the option {STRICT} of the CPU manager"
+    stage = release_of(version).cpu_options.get(STRICT)
     if stage is None:
-        first = next(later for later in KNOWN_VERSIONS if _STRICT in release_of(later).cpu_options)
+        first = next(later for later in KNOWN_VERSIONS if STRICT in release_of(later).cpu_options)
         return f"{option} leaves them out, from {first} on"
     if stage == "GA":
         return f"{option} leaves them out"
 
-    gate = f"CPUManagerPolicy{stage.capitalize()}Options"
+    gate = CPU_FAMILY.gate_of(stage)
     return f"{option} leaves them out ({stage} in {version}, feature gate {gate})"
