@@ -11,6 +11,7 @@ it; the release itself is read by `alignup.kubernetes.versions`.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -41,6 +42,8 @@ CRITICAL_PRIORITY: Final = 2_000_000_000
 _OS: Final = "linux"
 _POD_LEVEL: Final = ("cpu", "memory")
 FIELD_NAME: Final = "metadata.name"
+# The integers that tolerations compare: no sign before a positive one, no leading zero.
+_PLAIN_INTEGER: Final = re.compile("0|-?[1-9][0-9]*", re.ASCII)
 
 
 class Misfit(Record):
@@ -278,22 +281,23 @@ def _failed_predicates(
 ) -> Iterator[tuple[str, str]]:
     """Yield the checks that a pod fails for another reason than amounts, in the kubelet's order."""
     demands = pod.constraints
-    if not _selects(pod, node):
+    if not selects(pod, node):
         yield "NodeAffinity", "node(s) didn't match Pod's node affinity/selector"
 
     if demands.node_name and node.name and demands.node_name != node.name:
         yield "NodeName", "node(s) didn't match the requested node name"
 
     used_ports = [port for admitted in others for port in admitted.constraints.host_ports]
-    if any(_collide(port, used) for port in demands.host_ports for used in used_ports):
+    if any(collide(port, used) for port in demands.host_ports for used in used_ports):
         yield "NodePorts", "node(s) didn't have free ports for the requested pod ports"
 
     is_static = pod.annotations.get(CONFIG_SOURCE, "api") != "api"
-    if not is_static and not all(_tolerates(demands.tolerations, taint) for taint in node.taints):
+    evicting = [taint for taint in node.taints if taint.get("effect") == "NoExecute"]
+    if not is_static and not all(tolerates(demands.tolerations, taint) for taint in evicting):
         yield "TaintToleration", "node(s) had taints that the pod didn't tolerate"
 
 
-def _collide(port: tuple[str, str, int], used_port: tuple[str, str, int]) -> bool:
+def collide(port: tuple[str, str, int], used_port: tuple[str, str, int]) -> bool:
     """Return whether two ports of the host are the same one."""
     protocol, address, number = port
     used_protocol, used_address, used_number = used_port
@@ -304,29 +308,32 @@ def _collide(port: tuple[str, str, int], used_port: tuple[str, str, int]) -> boo
     return address == used_address or any_address in {address, used_address}
 
 
-def _tolerates(tolerations: Iterable[Mapping[str, object]], taint: Mapping[str, str]) -> bool:
-    """Return whether a pod may stay on a node with this taint.
+def tolerates(tolerations: Iterable[Mapping[str, object]], taint: Mapping[str, str]) -> bool:
+    """Return whether one of a pod's tolerations is for a taint (`Toleration.ToleratesTaint`).
 
-    The kubelet looks at `NoExecute` only.
+    `Lt` and `Gt` compare as where their gate is on: without it an API server takes no such
+    toleration.
     """
-    if taint.get("effect") != "NoExecute":
-        return True
-
-    key, value = taint.get("key"), taint.get("value") or ""
-    for toleration in tolerations:
-        if toleration.get("effect") not in (None, "", "NoExecute"):
-            continue
-        if toleration.get("key") not in (None, "", key):
-            continue
-        if toleration.get("operator") == "Exists":
-            return True
-        if toleration.get("key") and (toleration.get("value") or "") == value:
-            return True
-
-    return False
+    return any(_is_for(toleration, taint) for toleration in tolerations)
 
 
-def _selects(pod: Pod, node: NodeObject) -> bool:
+def _is_for(toleration: Mapping[str, object], taint: Mapping[str, str]) -> bool:
+    if toleration.get("effect") and toleration["effect"] != taint.get("effect"):
+        return False
+    if toleration.get("key") and toleration["key"] != taint.get("key"):
+        return False
+
+    operator = toleration.get("operator") or "Equal"
+    value = str(toleration.get("value") or "")
+    taint_value = taint.get("value") or ""
+    if operator in ("Lt", "Gt"):
+        are_plain = all(_PLAIN_INTEGER.fullmatch(text) for text in (value, taint_value))
+        return are_plain and meets(taint_value, str(operator), [value])
+
+    return operator == "Exists" or (operator == "Equal" and value == taint_value)
+
+
+def selects(pod: Pod, node: NodeObject) -> bool:
     """Return whether a pod's node selector and its required node affinity match the node."""
     for key, value in pod.constraints.node_selector.items():
         is_known = node.knows_labels or key in node.labels
@@ -478,6 +485,7 @@ class NodeObject(Record):
         memory_capacity: the bytes of memory of the whole machine by its kernel (`MemTotal`), which
             a kubelet takes for the node's capacity (`GetMachineMemoryCapacity` of cAdvisor); on a
             machine whose memory grows, its NUMA nodes have less. 0: as much as they have.
+        is_unschedulable: whether the node is cordoned; a kubelet does not look at it.
     """
 
     name: str = ""
@@ -487,6 +495,7 @@ class NodeObject(Record):
     taints: tuple[Mapping[str, str], ...] = ()
     knows_labels: bool = True
     memory_capacity: int = 0
+    is_unschedulable: bool = False
 
 
 def node_object(data: object, where: str = "nodeObject") -> NodeObject:
@@ -531,4 +540,5 @@ def node_object(data: object, where: str = "nodeObject") -> NodeObject:
         kubelet_version=info.kubelet_version or None,
         allocatable=allocatable,
         taints=tuple(spec.taints or ()),
+        is_unschedulable=bool(spec.unschedulable),
     )

@@ -77,6 +77,7 @@ class NodeSpecWire(msgspec.Struct):
     """A Node's spec."""
 
     taints: list[dict[str, Any]] | None = None
+    unschedulable: bool | None = None
 
 
 class NodeStatusWire(msgspec.Struct, rename="camel"):

@@ -16,6 +16,7 @@ from alignup.kubernetes.node_fit import (
     node_limits,
     node_object,
     requests_of,
+    tolerates,
 )
 from alignup.kubernetes.pod import QOSClass
 from alignup.machine.machine import machine_from_dict
@@ -200,6 +201,29 @@ def test_taints(tolerations, reason) -> None:
     assert misfit_of(pod(tolerations=tolerations), [], tainted).reason == reason
 
 
+@pytest.mark.parametrize(
+    ("toleration", "is_tolerated"),
+    [
+        ({"operator": "Exists"}, True),
+        ({"operator": "Exists", "effect": "NoSchedule"}, False),
+        ({"key": "k", "operator": "Exists"}, True),
+        ({"key": "x", "operator": "Exists"}, False),
+        ({"key": "k", "operator": "Equal", "value": "5"}, True),
+        ({"key": "k", "operator": "Equal"}, False),
+        ({"key": "k", "operator": "In", "value": "5"}, False),
+        ({"key": "k", "operator": "Gt", "value": "4"}, True),
+        ({"key": "k", "operator": "Gt", "value": "5"}, False),
+        ({"key": "k", "operator": "Lt", "value": "6"}, True),
+        ({"key": "k", "operator": "Lt", "value": "06"}, False),
+        ({"key": "k", "operator": "Lt", "value": "six"}, False),
+    ],
+)
+def test_a_toleration_is_for_a_taint_as_the_api_says(toleration, is_tolerated) -> None:
+    taint = {"key": "k", "value": "5", "effect": "NoExecute"}
+    assert tolerates([toleration], taint) == is_tolerated
+    assert tolerates([{"key": "other"}, toleration], taint) == is_tolerated
+
+
 def test_a_critical_pod_evicts_the_lowest_class_and_the_nearest_amount() -> None:
     others = [
         pod("guaranteed", "2", "1Gi", limits=True),
@@ -379,13 +403,14 @@ def test_the_node_object_goes_before_the_machine() -> None:
     from_api = node_object(
         {
             "metadata": {"name": "n", "labels": {"zone": "a"}},
-            "spec": {"taints": [{"key": "k", "effect": "NoExecute"}]},
+            "spec": {"taints": [{"key": "k", "effect": "NoExecute"}], "unschedulable": True},
             "status": {"allocatable": {"cpu": "3500m", "memory": "1Gi", "pods": "5", "a/b": "2"}},
         }
     )
     limits = node_limits(machine(1, 4, 8), KubeletConfig(), {"a/c": 1}, from_api)
     assert limits.allocatable == {"cpu": 3500, "memory": GIBI, "pods": 5, "a/b": 2, "a/c": 1}
     assert (limits.name, limits.labels["zone"], len(limits.taints)) == ("n", "a", 1)
+    assert limits.is_unschedulable
 
 
 @pytest.mark.parametrize("names", [("large", "small"), ("small", "large")])
