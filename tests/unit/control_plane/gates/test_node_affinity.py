@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alignup.control_plane.gates.node_affinity import required_terms, pinned
+from alignup.control_plane.gates.node_affinity import pinned, required_terms
 from alignup.kubernetes.manifest import read_pod
 from alignup.kubernetes.node_fit import NodeObject, selects
 
