@@ -2,7 +2,7 @@
 
 `_READERS` says which programs' outputs are known. Of lscpu (util-linux) they are its list of
 properties, its table (-e) and its parsable form (-p); its JSON is turned into these first. The tree
-that lstopo (hwloc 1 and 2) prints becomes the objects of hwloc's XML, which
+that lstopo (hwloc 1 to 3) prints becomes the objects of hwloc's XML, which
 `alignup.machine.hwloc_xml` makes a machine of, as far as it has the kernel's numbers; sizes in it
 are rounded. Devices are read by `alignup.machine.pasted.devices`. Whatever else a text has is
 ignored. What it leaves open is told in a warning.
@@ -60,13 +60,17 @@ _NONE: Final = ("-", "")
 _MACHINE: Final = re.compile(r"\s*Machine(?: [LP]#\d+)?(?: \(.*|\s*)")
 
 _OBJECT: Final = re.compile(
-    r"(?P<kind>[A-Z]\w*)(?: L#(?P<logical>\d{1,6}))?(?: \(?P#(?P<number>\d{1,6}))?(?P<rest>.*)"
+    r"(?P<kind>[A-Z]\w*)(?:\([^()]*\))?(?: L#(?P<logical>\d{1,6}))?"
+    r"(?: \(?P#(?P<number>\d{1,6}))?(?P<rest>.*)"
 )
 
-_AMOUNT: Final = re.compile(r"(?:local=)?(\d{1,12})([KMGT]B)\b")
-_LOCAL: Final = re.compile(r"local=(\d{1,12})([KMGT]B)\b")
+# The same powers of 1024 are KB, MB and so on up to hwloc 2, and KiB, MiB and so on in hwloc 3.
+_AMOUNT: Final = re.compile(r"(?:local=)?(\d{1,12})([KMGTPE])i?B\b")
+_LOCAL: Final = re.compile(r"local=(\d{1,12})([KMGTPE])i?B\b")
+_OTHER_AMOUNT: Final = re.compile(r"\(?P#\d+ \d|local=")
+_NOT_READ: Final = "not read"
 _PCI: Final = re.compile(r"PCI (?P<address>(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])\b.*")
-_SHIFTS: Final = {"KB": 10, "MB": 20, "GB": 30, "TB": 40}
+_SHIFTS: Final = {"K": 10, "M": 20, "G": 30, "T": 40, "P": 50, "E": 60}
 _KINDS: Final = {"L3": "L3Cache", "L3Cache": "L3Cache", "Socket": "Package"}
 _MOST_NESTED: Final = 100
 _ESCAPES: Final = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
@@ -371,12 +375,16 @@ def read_lstopo(lines: Sequence[str]) -> Facts | None:
     machine = machine_of_topology(root, "the tree of lstopo")
     cores = [core for node in machine.numa_nodes for core in node.cores]
     caches = unions((core.l3, core.bits) for core in cores if core.l3 is not None)
+
+    # one amount that is not read leaves the machine's unknown: 0 would be a node without memory
+    is_read = all(element.get(_NOT_READ) is None for element in tree.iter())
+    memory = {node.id: node.memory for node in machine.numa_nodes}
     return Facts(
         nodes=dict(zip(machine.numa_node_ids, machine.node_cpus, strict=True)),
         cores=tuple(core.bits for core in cores),
         sockets=dict(zip(machine.sockets, machine.socket_cpus, strict=True)),
         l3_groups=tuple(caches.values()),
-        memory={node.id: node.memory for node in machine.numa_nodes},
+        memory=memory if is_read and machine.knows_memory else None,
         pci_devices=machine.pci_devices,
     )
 
@@ -439,6 +447,8 @@ def _object(parent: Element, text: str) -> Element:
     size = _LOCAL.search(text) or _AMOUNT.search(text)
     if kind == "NUMANode" and size:
         element.set("local_memory", str(int(size[1]) << _SHIFTS[size[2]]))
+    elif kind == "NUMANode" and _OTHER_AMOUNT.search(text):
+        element.set(_NOT_READ, text)
 
     return element
 

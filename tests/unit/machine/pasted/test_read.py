@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -20,6 +21,7 @@ from alignup.node import Node
 from inputs.kernel_trees import server, write
 
 FORMATS = Path(__file__).parents[3] / "reports" / "k8s" / "00-formats"
+HWLOC = Path(__file__).parents[3] / "recorded" / "hwloc"
 MACHINES = {name: entry.machine for name, entry in catalog_entries().items()}
 QUIET = pytest.mark.filterwarnings(
     "ignore:(not known from|assumed, since):alignup.errors.AlignupWarning"
@@ -335,6 +337,72 @@ def test_the_tree_of_an_old_lstopo():
     machine = read_pasted(f"$ lstopo\n{TREE}$ exit\n", "x").machine
     assert layout(machine) == ({0: {(0, 2)}, 4: {(1, 3)}}, {0b101, 0b1010}, {0b101, 0b1010})
     assert [node.memory for node in machine.numa_nodes] == [8 << 30, 8 << 30]
+
+
+# What the recorded machines have by node; hwloc rounds, and shows megabytes below 10 gigabytes.
+AMOUNTS = {
+    "two-sockets": [64 << 30, 64 << 30],
+    "slow-memory": [2 << 40, 9 << 30, 2 << 40, 9 << 30],
+    "decimal": [60 << 30, 60 << 30],
+    "large": [16 << 40],
+}
+
+
+@QUIET
+@pytest.mark.parametrize("release", ["2.11.2", "3.0.1"])
+@pytest.mark.parametrize("name", AMOUNTS)
+def test_amounts_that_hwloc_2_and_3_print_are_powers_of_1024(name, release):
+    text = (HWLOC / f"{name}-{release}.txt").read_text()
+    unit = " KB|MB|GB|TB" if release.startswith("2") else "KiB|MiB|GiB|TiB"
+    assert re.search(rf"\d({unit.strip()})\b", text)
+
+    machine = read_pasted(text, "x").machine
+    assert [node.memory for node in machine.numa_nodes] == AMOUNTS[name]
+    assert machine.cpu_count == text.count("PU L#")
+
+
+@QUIET
+@pytest.mark.parametrize("name", AMOUNTS)
+def test_amounts_of_a_verbose_lstopo_are_not_rounded(name):
+    machine = read_pasted((HWLOC / f"{name}-2.11.2-verbose.txt").read_text(), "x").machine
+    exact = {**AMOUNTS, "decimal": [62_500_000 << 10] * 2}
+    assert [node.memory for node in machine.numa_nodes] == exact[name]
+
+
+@QUIET
+def test_units_of_1000_of_hwloc_3_cannot_be_told_from_those_of_hwloc_2():
+    """They are taken for hwloc 2's, as formats.md says."""
+    text = (HWLOC / "two-sockets-3.0.1-units-1000.txt").read_text()
+    machine = read_pasted(text, "x").machine
+    assert [node.memory for node in machine.numa_nodes] == [69 << 30, 69 << 30]
+
+
+@pytest.mark.parametrize("amount", ["64 GiB", "64GiO", "64 Go", "64000000000", "64g"])
+def test_an_amount_in_units_that_hwloc_does_not_have_leaves_memory_unknown(amount):
+    text = (HWLOC / "two-sockets-2.11.2.txt").read_text().replace("P#1 64GB", f"P#1 {amount}")
+    with pytest.warns(AlignupWarning, match="not known from x: memory"):
+        machine = read_pasted(text, "x").machine
+
+    assert not machine.knows_memory
+    assert len(machine.numa_nodes) == 2
+
+
+def test_a_tree_without_amounts_leaves_memory_unknown():
+    text = (HWLOC / "two-sockets-3.0.1.txt").read_text()
+    with pytest.warns(AlignupWarning, match="not known from x: memory"):
+        machine = read_pasted(re.sub(r" \d+[A-Z]iB", "", text), "x").machine
+
+    assert not machine.knows_memory
+
+
+@QUIET
+def test_nodes_of_which_hwloc_says_what_memory_they_are():
+    text = (HWLOC / "subtype-2.11.2.txt").read_text()
+    assert "    NUMANode(HBM) L#1 (P#1 9216MB)\n" in text
+
+    machine = read_pasted(text, "x").machine
+    assert [node.memory for node in machine.numa_nodes] == AMOUNTS["slow-memory"]
+    assert [len(node.cores) for node in machine.numa_nodes] == [1, 0, 1, 0]
 
 
 @pytest.mark.parametrize(
