@@ -72,7 +72,7 @@ def test_health_beside_the_largest_questions() -> None:
             runner, port = await serve(make_app(extender), ("127.0.0.1", 0))
             url = f"http://127.0.0.1:{port}"
             async with running(extender.run()):
-                await until(lambda: extender.is_synced)
+                await until(lambda: extender.watch.is_synced)
                 for name, body in questions():
                     durations = []
                     start = time.perf_counter()

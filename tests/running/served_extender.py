@@ -76,7 +76,7 @@ async def extender(
         runner, port = await serve(app, ("127.0.0.1", 0), tls)
         try:
             async with running(made.run()):
-                await until(lambda: made.is_synced)
+                await until(lambda: made.watch.is_synced)
                 yield Asked(stub, made, f"http://127.0.0.1:{port}", session)
         finally:
             await runner.cleanup()

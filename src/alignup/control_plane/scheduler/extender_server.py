@@ -19,17 +19,20 @@ from contextlib import asynccontextmanager
 from functools import partial
 from io import BytesIO
 from multiprocessing import get_context
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from alignup.control_plane.scheduler import extender_wire as wire
-from alignup.control_plane.scheduler.extender_service import NOT_LISTED, Extender
+from alignup.control_plane.scheduler.cluster_watch import NOT_LISTED
 from alignup.control_plane.scheduler.node_state import ExactMember
 from alignup.control_plane.serving import ABOUT
 from alignup.errors import AlignupError, InputError, sentence_of
+
+if TYPE_CHECKING:
+    from alignup.control_plane.scheduler.extender_service import Extender
 
 _Args = TypeVar("_Args")
 
@@ -177,7 +180,7 @@ class _Handlers:
 
     async def health(self, _request: web.Request) -> web.Response:
         """Answer `/healthz`: whether the whole cluster has been seen, be it as a standby."""
-        if self._extender.is_synced:
+        if self._extender.watch.is_synced:
             return web.Response(text="ok")
         return web.Response(text=NOT_LISTED, status=503)
 
@@ -193,7 +196,7 @@ class _Handlers:
 
         counts.pods.set(len(state.pods))
         counts.waiting.set(len(self._answers.waiting))
-        counts.lists.set(sum(follower.lists for follower in self._extender.followers))
+        counts.lists.set(self._extender.watch.lists)
         return web.Response(body=generate_latest(counts.registry), content_type="text/plain")
 
     async def close(self, _app: web.Application) -> None:

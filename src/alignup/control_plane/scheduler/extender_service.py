@@ -10,20 +10,16 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from contextlib import suppress
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
-from alignup.claims.read import read_claim, read_class, read_slice
 from alignup.control_plane.api_server import api_client, objects, pod_events
-from alignup.control_plane.api_server.watch import Calls, Follower, list_objects
+from alignup.control_plane.api_server.watch import Calls, list_objects
+from alignup.control_plane.scheduler.cluster_watch import NOT_LISTED, ClusterWatch, Feed
 from alignup.control_plane.scheduler.extender_answers import keep_newest
 from alignup.errors import AlignupError, warn
-from alignup.kubelet.node_resource_topology.report import Report, decode_report
 from alignup.kubernetes.pod import Pod
 from alignup.records import replace
-from alignup.text.json_text import decode_json
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -43,17 +39,10 @@ WOKEN: Final = "alignup.dev/woken-at"
 BOUND_PODS: Final = {
     "fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 }
-NOT_LISTED: Final = "alignup has not listed the whole cluster yet"
 # Seconds between two looks for a node that can take a pod that waits, and between two wakings, each
 # of which tries all.
 _LOOK_SECONDS: Final = 0.05
-_TICK_SECONDS: Final = 5.0
 _TERM_SECONDS: Final = 0.05
-
-
-def _decoder(read: Callable[[object, str], object]) -> Callable[[msgspec.Raw], Any]:
-    """Return what reads an object of its JSON."""
-    return lambda data: read(decode_json(data, "an object"), "it")
 
 
 class Extender:
@@ -101,32 +90,17 @@ class Extender:
         self._told_causes: OrderedDict[str, frozenset[str]] = OrderedDict()
         self._events: asyncio.Queue[tuple[Metadata, str]] = asyncio.Queue(pod_events.MOST_EVENTS)
 
-        follow = partial(Follower, api)
-        self._nodes = follow(
-            api_client.NODES, objects.decode_node, self._node_sink(), kind=objects.NodeObject
-        )
-        self.pods = follow(
-            api_client.PODS,
-            self._decode,
-            Calls(self._pods_listed, self._pod_seen, self._pod_gone),
-            query=BOUND_PODS,
-            kind=objects.PodObject,
-        )
-        self._reports = follow(api_client.TOPOLOGIES, decode_report, self._report_sink())
-        claims = self.state.claims
-        claimed = (
-            ("resourceslices", read_slice, claims.slices),
-            ("deviceclasses", read_class, claims.classes),
-            ("resourceclaims", read_claim, claims.claims),
-        )
-        self.followers: tuple[Follower[Any], ...] = (
-            self._nodes,
-            self.pods,
-            self._reports,
-            *(
-                follow(f"{api_client.CLAIMS}/{kind}", _decoder(read), sink, is_optional=True)
-                for kind, read, sink in claimed
+        self.watch = ClusterWatch(
+            api,
+            self.state,
+            nodes=Feed(objects.decode_node, self._node_sink(), objects.NodeObject),
+            pods=Feed(
+                self._decode,
+                Calls(self._pods_listed, self._pod_seen, self._pod_gone),
+                objects.PodObject,
+                BOUND_PODS,
             ),
+            clock=self.clock,
         )
 
     def _node_sink(self) -> Calls[objects.NodeObject]:
@@ -144,34 +118,13 @@ class Extender:
 
         return Calls(listed, seen, gone)
 
-    def _report_sink(self) -> Calls[Report]:
-        """Return what takes in NodeResourceTopology objects."""
-        state = self.state
-        clock = self.clock
-
-        def listed(reports: list[Report]) -> None:
-            state.reports_listed(reports, clock())
-
-        def seen(report: Report) -> None:
-            state.report_seen(report, clock())
-
-        def gone(report: Report) -> None:
-            state.report_gone(report.name)
-
-        return Calls(listed, seen, gone)
-
-    @property
-    def is_synced(self) -> bool:
-        """Whether all objects were listed once."""
-        return all(follower.synced.is_set() for follower in self.followers)
-
     def check_ready(self) -> None:
         """Check that questions can be answered: all objects are listed, and this extender leads.
 
         Raises:
             AlignupError: they cannot be yet.
         """
-        if not self.is_synced:
+        if not self.watch.is_synced:
             raise AlignupError(NOT_LISTED)
         if self._leader is not None and not self._leader.leads:
             raise AlignupError(f"this extender stands by: {self._leader.holder or 'nobody'} leads")
@@ -195,7 +148,7 @@ class Extender:
 
     def _pods_listed(self, pods: list[objects.WatchedPod]) -> None:
         bound = [pod for pod in pods if pod.node]
-        self.state.pods_listed(bound, self.clock(), self.pods.list_began)
+        self.state.pods_listed(bound, self.clock(), self.watch.pods.list_began)
 
     def _pod_seen(self, pod: objects.WatchedPod) -> None:
         if not pod.node:
@@ -212,18 +165,12 @@ class Extender:
     async def run(self) -> None:
         """Follow the cluster until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            for work in (self._say_synced, self._tick, self._wake, self._write_events):
+            for work in (self._say_synced, self.watch.run, self._wake, self._write_events):
                 tasks.create_task(work())
 
             if self._leader is not None:
                 tasks.create_task(self._leader.run())
                 tasks.create_task(self._follow_terms(self._leader))
-
-            for follower in self.followers:
-                # reports: each node is made once, with the pods that it has
-                if follower is self._reports:
-                    await self.pods.synced.wait()
-                tasks.create_task(follower.run())
 
     async def bind(self, binding: Binding) -> str:
         """Bind a pod to a node if the node can still take it.
@@ -364,9 +311,7 @@ class Extender:
         return []
 
     async def _say_synced(self) -> None:
-        for follower in self.followers:
-            await follower.synced.wait()
-
+        await self.watch.synced()
         self._synced()
 
     async def _follow_terms(self, leader: Leader) -> None:
@@ -374,21 +319,12 @@ class Extender:
         while True:
             await asyncio.sleep(_TERM_SECONDS)
             term = leader.term
-            if term != self._term and leader.leads and self.is_synced:
-                await self.pods.list_again()
+            if term != self._term and leader.leads and self.watch.is_synced:
+                await self.watch.pods.list_again()
                 self._term = term
                 if self._led is not None:
                     with self.api.complaining():
                         await self._led()
-
-    async def _tick(self) -> None:
-        while True:
-            await asyncio.sleep(_TICK_SECONDS)
-            self.state.tick(self.clock())
-            if self.state.is_overdue(self.clock()):
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(_TICK_SECONDS):
-                        await self.pods.list_again()
 
     async def _wake(self) -> None:
         """Let schedulers try refused pods again when more fits on a node than before."""

@@ -302,7 +302,7 @@ def test_a_standby_answers_an_error_until_it_leads_and_has_listed_the_last_bindi
             leading = asyncio.ensure_future(first.run())
             await until(lambda: first.leads)
             async with running(extender.run()):
-                await until(lambda: extender.is_synced and leader.holder)
+                await until(lambda: extender.watch.is_synced and leader.holder)
                 async with session.get(f"{url}/healthz") as response:
                     assert response.status == 200  # it is warm, and a rollout goes on
                 assert (await filtered("p", 4))["Error"] == "this extender stands by: first leads"

@@ -14,7 +14,7 @@ import pytest
 
 from alignup.control_plane.api_server.api_client import CLAIMS, TOPOLOGIES
 from alignup.control_plane.api_server.objects import decode_pod
-from alignup.control_plane.scheduler import extender_service
+from alignup.control_plane.scheduler import cluster_watch
 from alignup.control_plane.scheduler.cluster_state import (
     LONGEST_BINDING,
     REPORT_DELAY,
@@ -149,18 +149,19 @@ def test_a_binding_without_an_answer_keeps_its_place_until_there_is_one(lands) -
 
 
 def test_a_binding_that_is_never_answered_is_looked_up_in_a_list(monkeypatch) -> None:
-    monkeypatch.setattr(extender_service, "_TICK_SECONDS", 0.01)
+    monkeypatch.setattr(cluster_watch, "_TICK_SECONDS", 0.01)
 
     async def scenario() -> None:
         async with extender("a") as client:
             ahead = [0.0]
             client.extender.clock = lambda: time.monotonic() + ahead[0]
+            client.extender.watch.clock = client.extender.clock
             await client.stub.put(PODS, pod_object("p", cpu=4))
             client.stub.refused_writes[PODS] = [504]
             assert "504" in await client.bind("p", "a")
 
             ahead[0] = LONGEST_BINDING + REPORT_DELAY + 1
-            await until(lambda: client.extender.pods.lists > 1)
+            await until(lambda: client.extender.watch.pods.lists > 1)
             # this list began, by the clock of the follower, too early
             assert client.extender.state.pods
 
@@ -273,7 +274,7 @@ def test_an_extender_that_starts_again_knows_what_is_bound() -> None:
             async with served(client.stub) as api:
                 second = Extender(api, Answers(ClusterState()))
                 async with running(second.run()):
-                    await until(lambda: second.is_synced)
+                    await until(lambda: second.watch.is_synced)
                     assert second.state.pods.get("uid-p") is not None
                     assert not second.answers.state.members["a"].node.try_admit(
                         pod_object("q", cpu=4)
@@ -346,7 +347,7 @@ def test_a_hostile_report_hides_its_own_node_only(annotation) -> None:
             async with served(client.stub) as api:
                 second = Extender(api, Answers(ClusterState()))
                 async with running(second.run()):
-                    await until(lambda: second.is_synced)
+                    await until(lambda: second.watch.is_synced)
                     assert set(second.state.members) == {"b"}
 
     with pytest.warns(AlignupWarning, match=f"what node a reports is ignored: .*{annotation}"):
@@ -361,7 +362,7 @@ def test_it_is_said_once_that_all_was_listed() -> None:
             service = Extender(api, Answers(ClusterState()), synced=lambda: said.append("all"))
             async with running(service.run()):
                 await until(lambda: bool(said))
-                assert service.is_synced
+                assert service.watch.is_synced
 
     asyncio.run(scenario())
     assert said == ["all"]
@@ -386,7 +387,7 @@ def test_claims_are_followed_where_the_server_shows_them(forbidden, complaints) 
         async with served(stub, said.append) as api:
             service = Extender(api, Answers(ClusterState()))
             async with running(service.run()):
-                await until(lambda: service.is_synced)
+                await until(lambda: service.watch.is_synced)
                 claims = service.state.claims
                 assert [
                     len(objects_by_name.objects)

@@ -1,0 +1,149 @@
+"""Follows what a cluster's state is made of: nodes, pods, reports, and claims.
+
+Whoever decides about pods needs all of it: the extender and the keeper of gated pods. What they
+want of a node or a pod differs, and so they bring what reads these.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from alignup.claims.read import read_claim, read_class, read_slice
+from alignup.control_plane.api_server import api_client
+from alignup.control_plane.api_server.watch import Calls, Follower, Sink
+from alignup.kubelet.node_resource_topology.report import Report, decode_report
+from alignup.records import Record, field
+from alignup.text.json_text import decode_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import msgspec
+
+    from alignup.control_plane.scheduler.cluster_state import ClusterState
+
+_T = TypeVar("_T")
+_P = TypeVar("_P")
+
+NOT_LISTED: Final = "alignup has not listed the whole cluster yet"
+
+# Seconds between two looks for reports that should have come.
+_TICK_SECONDS: Final = 5.0
+
+
+class Feed(Record, Generic[_T]):
+    """How the objects of one kind are read, and where they go.
+
+    Attributes:
+        decode: makes an object of its JSON, or of a value of `kind`.
+        kind: the type of which pages are read in one step.
+        query: selectors.
+    """
+
+    decode: Callable[[Any], _T]
+    sink: Sink[_T]
+    kind: Any
+    query: Mapping[str, str] = field(default_factory=dict)
+
+
+def _decoder(read: Callable[[object, str], object]) -> Callable[[msgspec.Raw], Any]:
+    """Return what reads an object of its JSON."""
+    return lambda data: read(decode_json(data, "an object"), "it")
+
+
+class ClusterWatch(Generic[_P]):
+    """Followers of all kinds.
+
+    Args:
+        api: the API server.
+        state: takes in reports and claims.
+        nodes: of Node objects; the sink hands them to the state.
+        pods: of pods; the sink hands those that are bound to the state.
+        clock: seconds that never go back.
+    """
+
+    def __init__(
+        self,
+        api: api_client.Api,
+        state: ClusterState,
+        *,
+        nodes: Feed[Any],
+        pods: Feed[_P],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._state = state
+        self.clock = clock
+
+        follow = partial(Follower, api)
+        self.pods: Follower[_P] = follow(
+            api_client.PODS, pods.decode, pods.sink, query=pods.query, kind=pods.kind
+        )
+        self._reports = follow(api_client.TOPOLOGIES, decode_report, self._report_sink())
+        claims = state.claims
+        claimed = (
+            ("resourceslices", read_slice, claims.slices),
+            ("deviceclasses", read_class, claims.classes),
+            ("resourceclaims", read_claim, claims.claims),
+        )
+        self.followers: tuple[Follower[Any], ...] = (
+            follow(api_client.NODES, nodes.decode, nodes.sink, kind=nodes.kind),
+            self.pods,
+            self._reports,
+            *(
+                follow(f"{api_client.CLAIMS}/{kind}", _decoder(read), sink, is_optional=True)
+                for kind, read, sink in claimed
+            ),
+        )
+
+    def _report_sink(self) -> Calls[Report]:
+        """Return what takes in NodeResourceTopology objects."""
+        state = self._state
+
+        def listed(reports: list[Report]) -> None:
+            state.reports_listed(reports, self.clock())
+
+        def seen(report: Report) -> None:
+            state.report_seen(report, self.clock())
+
+        def gone(report: Report) -> None:
+            state.report_gone(report.name)
+
+        return Calls(listed, seen, gone)
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether all objects were listed once."""
+        return all(follower.synced.is_set() for follower in self.followers)
+
+    @property
+    def lists(self) -> int:
+        """How many times objects of some kind were listed."""
+        return sum(follower.lists for follower in self.followers)
+
+    async def synced(self) -> None:
+        """Wait until all objects were listed once."""
+        for follower in self.followers:
+            await follower.synced.wait()
+
+    async def run(self) -> None:
+        """Follow the cluster until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._tick())
+            for follower in self.followers:
+                # reports: each node is made once, with the pods that it has
+                if follower is self._reports:
+                    await self.pods.synced.wait()
+                tasks.create_task(follower.run())
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(_TICK_SECONDS)
+            self._state.tick(self.clock())
+            if self._state.is_overdue(self.clock()):
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_TICK_SECONDS):
+                        await self.pods.list_again()
