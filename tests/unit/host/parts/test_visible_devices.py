@@ -19,6 +19,7 @@ from alignup.machine.device_inventory import Device, LoadedMachine
 from alignup.machine.machine import PciDevice
 from alignup.machine.pci_devices import devices_from_pci, usual_selectors
 from inputs import leasing
+from inputs.cuda_visible_devices import forms
 
 GPU = "nvidia.com/gpu"
 AMD = "amd.com/gpu"
@@ -73,59 +74,7 @@ def write(root, path, text=""):
     (root / path).write_text(f"{text}\n")
 
 
-FORMS = {
-    # what the driver and torch agree on, on one H200 (driver 580.159, torch 2.11)
-    "": 0,
-    "0": 1,
-    "1": 0,
-    "-1": 0,
-    "0,-1": 1,
-    "-1,0": 0,
-    "0,1": 1,
-    "1,0": 0,
-    "0,0": 0,
-    UUID: 1,
-    UUID[:12]: 1,
-    UUID[:6]: 1,
-    UUID.lower(): 0,
-    UUID[4:]: 0,
-    f"{UUID},{UUID}": 0,
-    f"{UUID},0": 1,
-    f"0,{UUID}": 1,
-    f"MIG-{UUID[4:]}": 1,
-    f"MIG-{UUID}/1/0": 0,
-    "GPU-00000000-0000": 0,
-    " 0": 1,
-    "0 ": 1,
-    "0 ,1": 1,
-    "00": 1,
-    "+0": 1,
-    "0x0": 1,
-    "0;1": 1,
-    "0abc": 1,
-    "a": 0,
-    "all": 0,
-    "none": 0,
-    "void": 0,
-    "NoDevFiles": 0,
-    ",0": 0,
-    "0,": 1,
-    f" {UUID}": 0,
-    "0\n": 1,
-    "2147483648": 0,
-    "0000:00:06.0": 1,
-    "cuda:0": 0,
-    "9" * 5000: 0,
-    "0" * 5000: 1,
-    # where they differ, the driver decides, but for a number that it wraps
-    "GPU-": 0,
-    UUID[:4] + UUID[4:].upper(): 1,
-    f"{UUID}+x": 1,
-    f"{UUID}::0": 1,
-    f"{UUID}::2": 1,
-    f"{UUID} ": 1,
-    "4294967296": 0,
-}
+FORMS = forms(UUID)
 
 
 @pytest.mark.parametrize("text", FORMS, ids=lambda text: repr(text)[:24])
