@@ -136,12 +136,15 @@ class Kubelet:
 
     def up(self) -> None:
         """Start all of it."""
-        socket = self.folder / "cri.sock"
-        self.processes.start("fake-cri", [BIN / "fake-cri", socket])
-        self.processes.wait_for("fake-cri", "it serves", socket.exists)
+        self._start_runtime()
         self.start()
         for resource, devices in self._devices.items():
             self._offer(resource, devices)
+
+    def _start_runtime(self) -> None:
+        socket = self.folder / "cri.sock"
+        self.processes.start("fake-cri", [BIN / "fake-cri", socket])
+        self.processes.wait_for("fake-cri", "it serves", socket.exists)
 
     def down(self) -> None:
         """End all of it."""
@@ -193,12 +196,44 @@ class Kubelet:
         """Stop and start the kubelet; its plugins register again by themselves."""
         self.stop()
         self.start()
+        self._wait_for_devices()
+
+    def _wait_for_devices(self) -> None:
         expected = {
             (resource, device["id"])
             for resource, devices in self._devices.items()
             for device in devices
         }
         self._until(lambda: self._listed_devices() == expected, "its devices have not come back")
+
+    def boot(self, files: Mapping[str, str] | None = None) -> None:
+        """Stop everything and start the runtime, which has no container then, and the kubelet.
+
+        The device plugins do not run: `offer_again` starts them.
+
+        Args:
+            files: all of the machine's files as it comes up; None: as before.
+
+        Raises:
+            RigError: the kubelet ends.
+        """
+        self.processes.stop_all()
+        if files is not None:
+            shutil.rmtree(self.root / "sys")
+            lay_out(self.root, files)
+
+        for socket in (self.folder / "cri.sock", self.state / "device-plugins/kubelet.sock"):
+            socket.unlink(missing_ok=True)
+
+        self._start_runtime()
+        self.start()
+
+    def offer_again(self) -> None:
+        """Start the device plugins, and wait until their devices are there."""
+        for resource, devices in self._devices.items():
+            self._offer(resource, devices)
+
+        self._wait_for_devices()
 
     def _mounts(self) -> list[Path]:
         """Return what is mounted where, in pairs."""

@@ -18,12 +18,14 @@ from pathlib import Path
 
 import pytest
 
+from alignup import read_machine
 from alignup.explanations.why import explain
 from alignup.kubelet.check import foretell
 from alignup.kubelet.layout import FolderFiles
-from inputs.kernel_trees import server
+from inputs.kernel_trees import NODE, server
 from inputs.kubelet_files import guaranteed
 from rig.lone_kubelet import NODE_NAME, KubeletRig, why_not
+from rig.pretend_machine import lay_out
 from rig.processes import RigError
 
 pytestmark = [
@@ -224,6 +226,102 @@ def test_a_damaged_checkpoint_of_devices_is_passed_over(is_torn):
         assert rig.admit(guaranteed("next", (2, 1, 2)))["phase"] == "Running"
 
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def swapped(files):
+    """Return the files of a machine whose two NUMA nodes have each other's CPUs."""
+    first, second = (f"{NODE}/node{number}/cpumap" for number in (0, 1))
+    return {**files, first: files[second], second: files[first]}
+
+
+def shrunk(files):
+    """Return the files of a machine whose kernel keeps 4 MiB more of each NUMA node."""
+    less = {
+        path: text.replace(str(16 << 20), str((16 << 20) - 4096))
+        for path, text in files.items()
+        if path.endswith("/meminfo")
+    }
+    return {**files, **less}
+
+
+def booted(policy, changed):
+    """Boot a machine on which pods run; return what was foretold and what came, by pod.
+
+    None: the kubelet does not start. Pods that were rejected for their plugins are then deleted,
+    and come again.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="k", dir="/tmp"))
+    files = server(sockets=2, cores=8, nodes=2, memory=16 << 20)
+    wishes = {"with": (2, 1, 2), "without": (4, 1), "later": (2, 1, 1)}
+    with KubeletRig(
+        folder, files, {"topologyManagerPolicy": policy}, {"nvidia.com/gpu": GPUS}
+    ) as rig:
+        for name, wish in wishes.items():
+            pod = guaranteed(name, wish)
+            pod["metadata"].pop("uid")
+            assert rig.admit(pod)["phase"] == "Running"
+
+        rig.record()
+        options = {"config": rig.config_file, "kubelet_version": rig.version}
+        if changed is not None:
+            options["machine"] = read_machine(lay_out(folder / "comes-up", changed(files)))
+
+        foretold = foretell(FolderFiles(rig.root), options, after_boot=True)
+        try:
+            rig.boot(changed and changed(files))
+        except RigError:
+            assert foretold.faults
+            assert foretold.faults[0].effect.partition('"')[2].rstrip('"') in rig.log
+            (rig.root / "var/lib/kubelet/memory_manager_state").unlink()
+            assert "delete the file" in foretold.faults[0].repair
+            rig.boot()
+            assert {rig.decided(name)["phase"] for name in ("without",)} == {"Running"}
+            shutil.rmtree(folder, ignore_errors=True)
+            return None
+
+        came = {name: rig.decided(name) for name in wishes}
+        words = {name: status.get("message", "") for name, status in came.items()}
+        reasons = {name: status.get("reason", "") for name, status in came.items()}
+        expected = dict.fromkeys(wishes, "")
+        for outcome in foretold.outcomes:
+            name = outcome.pod.name.removesuffix(f"-{NODE_NAME}")
+            if outcome.refusal is not None:
+                expected[name] = outcome.refusal.reason
+
+            if outcome.awaited:
+                assert "no healthy devices present; cannot allocate unhealthy" in words[name]
+
+        assert reasons == expected
+
+        rig.offer_again()
+        for name, reason in reasons.items():
+            if reason == "UnexpectedAdmissionError":
+                manifest = json.loads((rig.folder / "static" / f"{name}.json").read_text())
+                rig.remove(name)
+                manifest["metadata"]["labels"] = {"made": "again"}  # another uid
+                status = rig.admit(manifest)
+                assert status["phase"] == "Running", status
+
+    shutil.rmtree(folder, ignore_errors=True)
+    return reasons
+
+
+def test_after_a_boot_pods_with_devices_are_rejected_until_their_plugins_are_there():
+    reasons = booted("restricted", None)
+    assert reasons == {
+        "with": "UnexpectedAdmissionError",
+        "without": "",
+        "later": "UnexpectedAdmissionError",
+    }
+
+
+def test_a_boot_with_a_little_less_memory_keeps_the_kubelet_from_starting():
+    assert booted("restricted", shrunk) is None
+
+
+def test_a_boot_with_other_numbers_of_cpus_parts_pods_from_their_memory():
+    assert booted("single-numa-node", swapped)["without"] == "TopologyAffinityError"
+    assert booted("best-effort", swapped)["without"] == ""
 
 
 def carry_out(rig, suggestion, manifest, names):  # noqa: C901  # a step each

@@ -584,22 +584,28 @@ def check(
 
 @options.subcommand("restart", "0 the kubelet starts, and every pod keeps what it holds; 1 not so")
 def restart(
-    *, source: KubeletSource = options.all_of(KubeletSource), as_json: bool = options.json()
+    *,
+    source: KubeletSource = options.all_of(KubeletSource),
+    reboot: bool = options.flag("The machine is booted: no container runs, no device is there."),
+    as_json: bool = options.json(),
 ) -> int:
     """Say what a restart of the kubelet does: if it starts, and which pods keep what they hold.
 
         alignup node restart --kubelet-version 1.37
         alignup node restart --node node1.tar.xz --config new.yaml
+        alignup node restart --reboot
 
     The restart uses the node's own configuration, release and machine, unless options give others:
     `--config` for a changed configuration, `--kubelet-version` for an upgrade, `--machine` for
-    other CPUs or memory. Pods that are refused are named. Nothing is written.
+    other CPUs or memory. With `--reboot` the machine is booted first: no container runs any more,
+    and pods with devices come before their device plugins; `--machine` is then the machine as it
+    comes up. Pods that are refused are named. Nothing is written.
     """
     from alignup.kubelet.check import foretell
     from alignup.kubelet.layout import open_node
 
     files = open_node(source.root, source.kubelet_dir, source.node_name)
-    forecast = foretell(files, source.how())
+    forecast = foretell(files, source.how(), after_boot=reboot)
     if as_json:
         print_json(forecast.to_dict())
     else:
@@ -627,7 +633,8 @@ def print_restart(forecast: Restart) -> None:
         click.echo("the kubelet starts")
 
     if forecast.outcomes:
-        table = Table("pod", "after the restart", "CPUs", "memory", "devices")
+        event = "reboot" if forecast.after_boot else "restart"
+        table = Table("pod", f"after the {event}", "CPUs", "memory", "devices")
         for outcome in forecast.outcomes:
             table.add_row(*(safe(cell) for cell in row_of(outcome)))
 
@@ -637,11 +644,31 @@ def print_restart(forecast: Restart) -> None:
         for line in lines_of(outcome):
             click.echo(one_line(line))
 
+    for line in lines_of_boot(forecast):
+        click.echo(one_line(line))
+
+
+def lines_of_boot(forecast: Restart) -> Iterator[str]:
+    """Yield what to do about pods that came before their plugins, and what may come otherwise."""
+    from alignup.kubelet.check import AWAIT_PLUGINS
+
+    if forecast.awaited:
+        yield f"{', '.join(forecast.awaited)}: {AWAIT_PLUGINS}"
+
+    if forecast.risks:
+        yield "the machine may come up otherwise than it is now (--machine FILE: as it comes up):"
+
+    for risk in forecast.risks:
+        yield f"  {risk.text}: {risk.effect}"
+        yield f"    {risk.file}: {risk.repair}"
+
 
 def row_of(outcome: Outcome) -> tuple[str, ...]:
     """Return the cells of a pod: what becomes of it, and what it holds then."""
     if outcome.refusal is not None:
         verdict = outcome.refusal.reason
+    elif outcome.moved:
+        verdict = "stays, its CPUs elsewhere"
     elif outcome.forgotten:
         verdict = "stays, with devices forgotten"
     elif outcome.keeps:
@@ -655,7 +682,10 @@ def row_of(outcome: Outcome) -> tuple[str, ...]:
 
 
 def lines_of(outcome: Outcome) -> Iterator[str]:
-    """Yield why a pod is refused, and what it would get if it came again."""
+    """Yield why a pod is refused, and what it would get if it came again, or where it is now."""
+    if outcome.moved:
+        yield f"{outcome.pod.namespaced_name}: {outcome.moved}"
+
     if outcome.refusal is None or outcome.again is None:
         return
 

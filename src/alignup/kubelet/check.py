@@ -77,6 +77,19 @@ _FORGET: Final = ("device-file-damaged", "device-checksum")
 _UNSURE: Final = ("-file-damaged", "-checksum", "-format")
 _POD_LEVEL_GATE = "PodLevelResourceManagers"
 _GATED_FORMATS = 2
+# What to do about pods that came before their plugins.
+AWAIT_PLUGINS: Final = (
+    "wait until the device plugin has registered (`kubectl describe node` shows its devices), then "
+    "delete the rejected pod, which stays Failed: a controller makes another one, and a pod "
+    "without a controller has to be made again"
+)
+_DRAIN_AND_DELETE: Final = (
+    "drain the node, stop the kubelet, delete the file, and start the kubelet"
+)
+_DELETE_AFTER_BOOT: Final = (
+    "stop the kubelet, delete the file, and start the kubelet (after a boot no container runs, and "
+    "nothing is to be drained)"
+)
 # Less than this part of a NUMA node's memory is a difference between two boots.
 _DRIFT: Final = 50
 
@@ -871,6 +884,8 @@ class Outcome(Record):
             are gone.
         forgotten: resources of which the kubelet forgets which devices it has, so that others get
             them too.
+        moved: where the CPUs that it keeps are now, if that is on other NUMA nodes than before;
+            empty: it is not.
     """
 
     pod: Pod
@@ -879,6 +894,7 @@ class Outcome(Record):
     refusal: Admission | None = None
     again: Admission | None = None
     forgotten: tuple[str, ...] = ()
+    moved: str = ""
 
     @property
     def keeps(self) -> bool:
@@ -891,7 +907,16 @@ class Outcome(Record):
         }
         before = [holding for holding in self.held if holding.container not in ended]
         after = [holding for holding in self.holds if holding.container not in ended]
-        return self.refusal is None and before == after and not self.forgotten
+        is_changed = before != after or self.forgotten or self.moved
+        return self.refusal is None and not is_changed
+
+    @property
+    def awaited(self) -> tuple[str, ...]:
+        """The resources whose plugins it did not wait for, if it is refused for these."""
+        refusal = None if self.refusal is None else self.refusal.refusal
+        if refusal is None or not refusal.detail.startswith("no healthy devices present"):
+            return ()
+        return refusal.resources
 
     def to_dict(self, numa_node_ids: tuple[int, ...]) -> dict[str, Any]:
         """Return the outcome in JSON's types."""
@@ -909,7 +934,7 @@ class Outcome(Record):
 
         return {
             **json_fields(self.pod, "name", "namespace", "uid"),
-            **json_fields(self, "keeps", "held", "holds", "forgotten"),
+            **json_fields(self, "keeps", "held", "holds", "forgotten", "moved"),
             "admitted": self.refusal is None,
             "reason": reason,
             "message": message,
@@ -922,6 +947,8 @@ class Restart(Record):
 
     Attributes:
         faults: why it does not start; empty: it does.
+        after_boot: the machine is booted.
+        risks: what may keep it from starting then, as the machine may come up otherwise than it is.
         outcomes: the pods, in the order in which they are admitted again.
         node: the node after it; None: it does not start.
         damaged: what it passes over when it starts.
@@ -931,6 +958,13 @@ class Restart(Record):
     outcomes: tuple[Outcome, ...] = ()
     node: Node | None = None
     damaged: tuple[Finding, ...] = ()
+    after_boot: bool = False
+    risks: tuple[Finding, ...] = ()
+
+    @property
+    def awaited(self) -> tuple[str, ...]:
+        """The resources without whose plugins pods are refused."""
+        return tuple(sorted({name for outcome in self.outcomes for name in outcome.awaited}))
 
     @property
     def keeps_all(self) -> bool:
@@ -941,16 +975,22 @@ class Restart(Record):
         """Return what it does in JSON's types."""
         ids = self.node.machine.numa_node_ids if self.node else ()
         pods = [outcome.to_dict(ids) for outcome in self.outcomes]
-        return {"starts": not self.faults, **json_fields(self, "faults", "damaged"), "pods": pods}
+        return {
+            "starts": not self.faults,
+            "reboot": self.after_boot,
+            **json_fields(self, "faults", "damaged", "risks", "awaited"),
+            "pods": pods,
+        }
 
 
-def foretell(files: NodeFiles, options: KubeletOptions) -> Restart:
+def foretell(files: NodeFiles, options: KubeletOptions, *, after_boot: bool = False) -> Restart:
     """Return what a restart of the kubelet does.
 
     Args:
         files: the node's files, as they are now.
         options: the configuration and the release that the kubelet starts with, and the machine as
             it is then.
+        after_boot: the machine is booted, so that no container runs.
 
     Raises:
         InputError: there is no file of a kubelet.
@@ -960,12 +1000,16 @@ def foretell(files: NodeFiles, options: KubeletOptions) -> Restart:
     complaint = _refused_configuration(records)
     if complaint:  # before it reads any of its files
         source = records.configuration.source
-        return Restart((finding("configuration", complaint, file=source),))
+        refusal = finding("configuration", complaint, file=source)
+        return Restart((refusal,), after_boot=after_boot)
 
     findings = check_node(files, options)
+    if after_boot:
+        findings = list(map(_after_boot, findings))
+
     faults = tuple(problem for problem in findings if problem.stops)
     if faults:
-        return Restart(faults)
+        return Restart(faults, after_boot=after_boot)
 
     damaged = tuple(problem for problem in findings if problem.kind in _FORGET)
     node = make_node(records, options.get("machine") or machine_of(files)).node
@@ -974,8 +1018,9 @@ def foretell(files: NodeFiles, options: KubeletOptions) -> Restart:
     pods = sorted(node.pods, key=lambda pod: _creation(documents.get(pod.uid)))
 
     before = holdings_of(node)
-    refused = admit_again(node, pods).refused
+    refused = admit_again(node, pods, after_boot=after_boot).refused
     after = holdings_of(node)
+    before_boot = None if files.kernel is None else machine_of(files)
 
     def outcome(pod: Pod) -> Outcome:
         held = _holdings_of_pod(before, pod)
@@ -985,9 +1030,59 @@ def foretell(files: NodeFiles, options: KubeletOptions) -> Restart:
             return Outcome(pod, held, holds, refusal, node.try_admit(pod))
 
         forgotten = tuple(resource for resource, _ in pod.devices) if damaged else ()
-        return Outcome(pod, held, holds, forgotten=forgotten)
+        moved = ""
+        if before_boot is not None:
+            moved = _moved(holds, before_boot, node.machine)
+        return Outcome(pod, held, holds, forgotten=forgotten, moved=moved)
 
-    return Restart((), tuple(map(outcome, pods)), node, damaged)
+    risks: tuple[Finding, ...] = ()
+    if after_boot and options.get("machine") is None:
+        risks = tuple(_risks(files, node.config))
+
+    return Restart((), tuple(map(outcome, pods)), node, damaged, after_boot, risks)
+
+
+def _moved(holdings: Iterable[ContainerHolding], before: Machine, now: Machine) -> str:
+    """Return where CPUs are, if they are on other NUMA nodes than before; empty: they are not."""
+    for holding in holdings:
+        bits = int(holding.cpus or 0)
+        old, new = _nodes_of(bits, before), _nodes_of(bits, now)
+        if old != new:
+            return (
+                f"container {holding.container} keeps CPUs {holding.cpus}, which are on "
+                f"{named('NUMA node', new)} now, and were on {named('NUMA node', old)}"
+            )
+
+    return ""
+
+
+def _nodes_of(cpus: int, machine: Machine) -> list[int]:
+    """Return the ids of the NUMA nodes that CPUs are on."""
+    return [
+        numa_id
+        for numa_id, bits in zip(machine.numa_node_ids, machine.node_cpus, strict=True)
+        if bits & cpus
+    ]
+
+
+def _risks(files: NodeFiles, config: KubeletConfig) -> Iterator[Finding]:
+    """Yield what would keep the kubelet from starting if the machine came up otherwise."""
+    if config.cpu_manager_policy == "static":
+        text = "if other CPUs are online, as after a change of the firmware's or kernel's settings"
+        message = "current set of available CPUs doesn't match with CPUs in state"
+        yield _after_boot(finding("cpus-changed", text, message, files.place(CPU_STATE)))
+    if config.memory_manager_policy == "Static":
+        text = (
+            "if a NUMA node has other memory than now, and be it a few MiB, as the kernel may keep "
+            "more or less for itself"
+        )
+        yield _after_boot(finding("memory-changed", text, file=files.place(MEMORY_STATE)))
+
+
+def _after_boot(problem: Finding) -> Finding:
+    """Return a finding whose repair is that after a boot, when no container runs."""
+    repair = problem.repair.replace(_DRAIN_AND_DELETE, _DELETE_AFTER_BOOT)
+    return replace(problem, repair=repair)
 
 
 def _creation(document: PodDocument | None) -> str:

@@ -12,6 +12,11 @@ its hints anew, so a running pod can be refused. Three things differ from other 
 - Init containers that have ended are asked about too; the memory manager has forgotten them, and
   gives them memory.
 
+After a boot of the machine no container runs. The kubelet still has its state files, and admits the
+pods in the same order, but no device plugin has registered, and it refuses each container that
+names devices (`devicesToAllocate` of `devicemanager/manager.go`). Of another boot id it tells with
+an event, `Rebooted`, and does nothing else about it (`MachineInfo` of `nodestatus/setters.go`).
+
 A pod that has CPUs and memory as a whole (PodLevelResourceManagers) keeps them from 1.38 on.
 Earlier kubelets allocate it anew, and nobody has what it had before: at its next start such a
 kubelet refuses its own state.
@@ -234,15 +239,16 @@ def _check_reserved_memory(
             )
 
 
-def admit_again(node: Node, pods: Iterable[Pod]) -> Restarted:
+def admit_again(node: Node, pods: Iterable[Pod], *, after_boot: bool = False) -> Restarted:
     """Admit the pods of a node again, and remove those that are refused.
 
     Args:
         node: with the pods and what they hold, as they are after the state files have been read; it
             is changed.
         pods: all of them, in the order in which they were made.
+        after_boot: the machine was booted, so that no container runs.
     """
-    readmissions = list(readmitted(node, pods))
+    readmissions = list(readmitted(node, pods, after_boot=after_boot))
     refused = {
         readmission.pod.uid: readmission.refusal
         for readmission in readmissions
@@ -251,7 +257,9 @@ def admit_again(node: Node, pods: Iterable[Pod]) -> Restarted:
     return Restarted(node, refused)
 
 
-def readmitted(node: Node, pods: Iterable[Pod]) -> Iterator[Readmission]:
+def readmitted(
+    node: Node, pods: Iterable[Pod], *, after_boot: bool = False
+) -> Iterator[Readmission]:
     """Admit the pods of a node again, one after the other, and yield the answer to each.
 
     What a refused pod holds it gives back after the last one.
@@ -259,6 +267,7 @@ def readmitted(node: Node, pods: Iterable[Pod]) -> Iterator[Readmission]:
     Args:
         node: as for `admit_again`.
         pods: likewise.
+        after_boot: likewise.
     """
     managers = [
         provider for provider in (node.devices, node.cpu, node.memory) if provider is not None
@@ -275,6 +284,9 @@ def readmitted(node: Node, pods: Iterable[Pod]) -> Iterator[Readmission]:
         for manager in managers:
             manager.readmits_pods = True
 
+        if node.devices is not None:
+            node.devices.containers_ended = after_boot
+
         try:
             for pod in pods:
                 refusal = node.manager.allocate_again(pod, providers)
@@ -290,6 +302,9 @@ def readmitted(node: Node, pods: Iterable[Pod]) -> Iterator[Readmission]:
         finally:
             for manager in managers:
                 manager.readmits_pods = False
+
+            if node.devices is not None:
+                node.devices.containers_ended = False
 
         for uid in refused_uids:
             node.remove(uid)

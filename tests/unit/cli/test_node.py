@@ -50,6 +50,23 @@ def test_tables_tell_what_there_is_and_who_holds_it(alignup):
     assert "shared pool: CPUs 0,16-23,29,39-47" in ended.out
 
 
+def test_a_boot_is_foretold(alignup):
+    words = ("node", "restart", "--node", ARCHIVE, "--reboot")
+    ended = alignup(*words)
+    assert ended.status == 1
+    assert "after the reboot" in ended.out
+    assert "example.com/nic, nvidia.com/gpu: wait until the device plugin has registered" in (
+        ended.out
+    )
+    assert "the machine may come up otherwise than it is now" in ended.out
+    fields = json.loads(alignup(*words, "--json").out)
+    assert fields["reboot"]
+    assert fields["awaited"] == ["example.com/nic", "nvidia.com/gpu"]
+    assert {risk["kind"] for risk in fields["risks"]} == {"cpus-changed", "memory-changed"}
+    restart = json.loads(alignup(*words[:-1], "--json").out)
+    assert (restart["reboot"], restart["awaited"], restart["risks"]) == (False, [], [])
+
+
 def test_unhealthy_devices_are_shown(alignup, tmp_path):
     """The plugin of a pod's devices is gone; the kubelet names none that nobody holds."""
     ended = alignup("node", "show", "--node", ARCHIVE)

@@ -120,6 +120,24 @@ CASES = [
             "(excludeTopology): it would run on NUMA node 1, with",
         ],
     ),
+    # kubernetes#125579, squat/generic-device-plugin#33 and #63, project-akri/akri#849
+    (
+        "node-restart 51-reboot-devices --node root --reboot",
+        1,
+        [
+            "after the reboot",
+            "no healthy devices present; cannot allocate unhealthy devices squat.ai/serial",
+            "wait until the device plugin has registered",
+            "then delete the rejected pod, which stays Failed",
+        ],
+    ),
+    ("node-restart 51-reboot-devices --node root", 0, ["stays"]),
+    # kubernetes#131253, #109996
+    (
+        "node-restart 52-reboot-memory --node root --reboot --kubelet-version 1.32",
+        1,
+        ["memory_manager_state", "nothing is to be drained"],
+    ),
     # kubernetes/website#31721
     (
         "node-restart 26-policy-changed --node root",

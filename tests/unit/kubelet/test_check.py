@@ -250,6 +250,81 @@ def test_what_a_kubelet_wrote_stays():
     assert len(restart.outcomes) == 7
 
 
+def test_after_a_boot_pods_with_devices_come_before_their_plugins(place):
+    restart = foretell(FolderFiles(place.root), {}, after_boot=True)
+    refused = {
+        outcome.pod.name: (outcome.refusal.reason, outcome.refusal.message, outcome.again.admitted)
+        for outcome in restart.outcomes
+        if outcome.refusal is not None
+    }
+    message = (
+        "container 'c0': no healthy devices present; cannot allocate unhealthy devices "
+        "nvidia.com/gpu"
+    )
+    assert refused == dict.fromkeys("ac", ("UnexpectedAdmissionError", message, True))
+    assert restart.awaited == ("nvidia.com/gpu",)
+    assert restart.to_dict()["awaited"] == ["nvidia.com/gpu"]
+    assert [finding.kind for finding in restart.risks] == ["cpus-changed", "memory-changed"]
+    assert all("nothing is to be drained" in finding.repair for finding in restart.risks)
+    assert foretell(FolderFiles(place.root), {}).risks == ()
+
+
+def test_a_boot_refuses_who_a_restart_refuses_and_who_names_devices(tmp_path):
+    chance = random.Random(56)
+    seen = set()
+    for number in range(12):
+        pods = []
+        for name in "abcd":
+            devices = chance.choice([(), (1,)])
+            pods.append(guaranteed(name, (chance.choice([1, 2, 3]), 1, *devices)))
+
+        place = place_with(tmp_path / str(number), *pods)
+        policy = chance.choice(["none", "best-effort", "restricted"])
+        full_cores = chance.choice(["true", "false"])
+        place.configure(
+            topologyManagerPolicy=policy, cpuManagerPolicyOptions={"full-pcpus-only": full_cores}
+        )
+        options = {"kubelet_version": chance.choice(["1.29", "1.36", "1.38"])}
+        restart = foretell(FolderFiles(place.root), options)
+        boot = foretell(FolderFiles(place.root), options, after_boot=True)
+        for outcome, after_boot in zip(restart.outcomes, boot.outcomes, strict=True):
+            names_devices = bool(outcome.pod.devices)
+            assert (after_boot.refusal is None) == (outcome.refusal is None and not names_devices)
+            seen.add((outcome.refusal is None, names_devices))
+
+    assert len(seen) == 4
+
+
+def test_a_machine_that_comes_up_otherwise(place, tmp_path):
+    """A kubelet 1.38 did so: `tests/rig/test_restart.py`."""
+    files = server(sockets=2, cores=8, nodes=2, memory=16 << 20)
+    less = {
+        path: text.replace(str(16 << 20), str((16 << 20) - 4096)) for path, text in files.items()
+    }
+    machine = read_machine(write_root(tmp_path / "less", less))
+    restart = foretell(FolderFiles(place.root), {"machine": machine}, after_boot=True)
+    assert {finding.kind for finding in restart.faults} == {"memory-changed"}
+    assert all("nothing is to be drained" in finding.repair for finding in restart.faults)
+    assert restart.after_boot
+
+    first, second = (f"sys/devices/system/node/node{number}/cpumap" for number in (0, 1))
+    swapped = {**files, first: files[second], second: files[first]}
+    machine = read_machine(write_root(tmp_path / "swapped", swapped))
+    place.configure(topologyManagerPolicy="best-effort")
+    restart = foretell(FolderFiles(place.root), {"machine": machine}, after_boot=True)
+    [outcome] = [outcome for outcome in restart.outcomes if outcome.pod.name == "b"]
+    cpus = outcome.holds[0].cpus
+    assert outcome.moved in {
+        f"container c0 keeps CPUs {cpus}, which are on NUMA node {now} now, and were on NUMA node "
+        f"{1 - now}"
+        for now in (0, 1)
+    }
+    assert not outcome.keeps
+    place.configure(topologyManagerPolicy="single-numa-node")
+    assert outcomes(place, machine=machine)["b"] == "TopologyAffinityError"
+    assert restart.risks == ()
+
+
 def test_a_pod_with_few_whole_cores_left_is_refused_up_to_1_36(tmp_path):
     """`Allocate` looks for free cores before it looks into its state."""
     place = place_with(

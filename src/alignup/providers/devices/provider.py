@@ -54,6 +54,8 @@ class DeviceProvider(DeviceHolders):
     # plugin has registered yet, so that nothing is known of where devices are, and containers
     # that run keep theirs.
     readmits_pods = False
+    # While pods are admitted again: their containers have not run on, as the machine was booted.
+    containers_ended = False
 
     def __init__(
         self,
@@ -86,6 +88,7 @@ class DeviceProvider(DeviceHolders):
         duplicate._over_all_nodes = self._over_all_nodes
         duplicate._ended = self._ended.copy()
         duplicate.readmits_pods = self.readmits_pods
+        duplicate.containers_ended = self.containers_ended
         duplicate.hold_as(self)
         return duplicate
 
@@ -190,8 +193,8 @@ class DeviceProvider(DeviceHolders):
 
         Raises:
             AllocationError: There are too few of some resource; nothing was given to this
-                container. Or the kubelet has restarted, and this is an init container with devices
-                that has ended.
+                container. Or the kubelet has restarted, and this is a container with devices that
+                does not run any more.
         """
         if self.readmits_pods:
             self._check_runs(pod, container)
@@ -252,7 +255,7 @@ class DeviceProvider(DeviceHolders):
         Raises:
             AllocationError: it is one that names devices, be it none of them.
         """
-        if container.name not in self._ended.get(pod.uid, ()):
+        if not self.containers_ended and container.name not in self._ended.get(pod.uid, ()):
             return
 
         claimed = pod.constraints.claimed_devices
