@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import tarfile
 from pathlib import Path
@@ -14,14 +15,21 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from alignup import Node, read_machine
+from alignup.cli.explain import Question, answer_question
 from alignup.cli.program import program
+from alignup.control_plane.api_server.api_client import TOPOLOGIES, Api
+from alignup.control_plane.scheduler import ask as asking
 from alignup.errors import InputError
+from fakes.api_server import NODES, PODS
+from fakes.published_nodes import published_nodes
 from inputs.cluster_files import node_line
 from inputs.kernel_trees import server
 from inputs.kubelet_files import CONFIG, EXAMPLE, guaranteed, write_node, write_root
+from inputs.watched_objects import pod_object, topology
 
 SCHEMA = Path(__file__).parents[3] / "docs" / "explanation.schema.json"
 GPU = "nvidia.com/gpu"
+HEAD_OF_REFUSAL = "✗ default/w refused: TopologyAffinityError (single-numa-node, scope container)"
 
 
 def pod(name: str, **limits: str) -> dict[str, Any]:
@@ -314,3 +322,73 @@ def test_without_pods_the_command_that_packs_them_is_named(alignup, tmp_path) ->
         "has no list of pods (pods.json); name a POD.yaml, or an archive with pods",
         "`alignup node collect FILE --pods PODS.json` packs one",
     )
+
+
+@pytest.mark.parametrize(
+    ("pod", "node_name", "cpus", "status", "head", "end"),
+    [
+        (
+            "default/w",
+            None,
+            4,
+            1,
+            "default/w: 0 of 3 nodes would admit it",
+            "With 1 eviction it has a place on a: default/y on a (see `alignup rebalance`)",
+        ),
+        ("default/w", None, 2, 0, "default/w: 3 of 3 nodes would admit it", "yes"),
+        ("default/w", "b", 4, 1, HEAD_OF_REFUSAL, "Node b, of which all holdings are known."),
+        (
+            "default/w",
+            "amounts",
+            4,
+            1,
+            HEAD_OF_REFUSAL,
+            "Node amounts, of which only amounts are known.",
+        ),
+        (
+            "default/rejected",
+            None,
+            4,
+            1,
+            "default/rejected was rejected: SMTAlignmentError (no)",
+            "Node a, of",
+        ),
+        ("default/rejected", "b", 4, 1, "✗ default/rejected refused", "Node b, of"),
+        ("default/x", None, 4, 0, "default/x is on node a, Running", ""),
+        ("default/x", "b", 4, 1, "✗ default/x refused", "Node b, of"),
+        ("default/ended", None, 4, 1, "✗ default/ended refused", "Node a, of"),
+    ],
+)
+def test_why_in_words(pod, node_name, cpus, status, head, end, monkeypatch, capsys) -> None:
+    """What is said first of a pod of a cluster, and last, before what is not looked at."""
+
+    async def scenario() -> int:
+        async with published_nodes(a=(("x", 3), ("y", 2)), b=(("z", 3), ("u", 2))) as (stub, api):
+            await stub.put(NODES, {"metadata": {"name": "amounts"}})
+            await stub.put(TOPOLOGIES, topology("amounts", cpu=[0, 2]))
+            await stub.put(PODS, pod_object("w", cpu=cpus))
+
+            rejected = pod_object("rejected", "a", cpu=4)
+            rejected["status"] = {
+                "phase": "Failed",
+                "reason": "SMTAlignmentError",
+                "message": "Pod was rejected: no",
+            }
+            await stub.put(PODS, rejected)
+            ended = pod_object("ended", "a", cpu=4)
+            ended["status"] = {"phase": "Succeeded"}
+            await stub.put(PODS, ended)
+
+            async def connect(*_: object) -> Api:
+                return Api(api._configuration)
+
+            monkeypatch.setattr(asking.api_client.Api, "connect", connect)
+            question = Question(pod=pod, node_name=node_name)
+            return await asyncio.to_thread(answer_question, question)
+
+    assert asyncio.run(scenario()) == status
+    out = capsys.readouterr().out.strip()
+    before, _, not_known = out.partition("From what nodes publish. Not looked at: taints, ")
+    assert out.startswith(head)
+    assert end in before.strip().splitlines()[-1]
+    assert bool(not_known) is (out != head)
