@@ -48,6 +48,7 @@ ORDER = (
     {"control_plane.serving"},
     {"control_plane.api_server"},
     {"control_plane.scheduler", "control_plane.publishers"},
+    {"control_plane.gates"},
     {"cli", "__main__"},
 )
 """The rooms from the lowest to the highest.

@@ -347,13 +347,13 @@ def _replay(nodes: Mapping[str, Node], steps: Iterable[Step]) -> None:
             continue
 
         admission = node.admit(step.pod)
-        if not admission or _numa_nodes(node, admission) != step.numa_nodes:
+        if not admission or admitted_numa_nodes(node, admission) != step.numa_nodes:
             raise InputError(
                 f"node {step.node} decides otherwise on {step.pod.name} when it is asked again"
             )
 
 
-def _numa_nodes(node: Node, admission: Admission) -> tuple[int, ...]:
+def admitted_numa_nodes(node: Node, admission: Admission) -> tuple[int, ...]:
     """Return the kernel's ids of the NUMA nodes that the containers of a pod got."""
     positions: set[int] = set()
     for container in admission.containers.values():
@@ -454,7 +454,7 @@ class _Search:
                 continue
 
             after = node.copy()
-            numa_nodes = _numa_nodes(after, after.admit(pod))
+            numa_nodes = admitted_numa_nodes(after, after.admit(pod))
             if width and len(numa_nodes) > width:
                 continue
 
