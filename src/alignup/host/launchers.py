@@ -22,6 +22,9 @@ _COUNTS: Final = r"\d{1,6}(\(x\d{1,6}\))?"
 _PARTS_AT_MOST: Final = 999_999
 _SLURM_NODE: Final = "SLURM_NODEID"
 _FLUX_NODES: Final = "FLUX_JOB_NNODES"
+# PRRTE's prterun sets this one, and none that counts the ranks of a machine (3.0.14).
+_PMIX_RANK: Final = "PMIX_RANK"
+_PROCESSES: Final = "/proc"
 
 
 class Launcher(Record):
@@ -29,6 +32,8 @@ class Launcher(Record):
 
     Attributes:
         sizes: those that say how many ranks there are, the first that is set counts.
+        world: those of the rank among all ranks of the job, on all machines, and of their number;
+            empty: not known here.
         unbind: the option by which it leaves ranks unbound; empty: it binds none.
         granted: the variable that says how many CPUs it gave to all ranks of the machine; empty:
             none does.
@@ -39,33 +44,43 @@ class Launcher(Record):
     sizes: tuple[str, ...]
     unbind: str = ""
     granted: str = ""
+    world: tuple[str, str] = ("", "")
 
 
 LAUNCHERS: Final = (
-    Launcher("torchrun, Ray Train, Accelerate", "LOCAL_RANK", ("LOCAL_WORLD_SIZE",)),
+    Launcher(
+        "torchrun, Ray Train, Accelerate",
+        "LOCAL_RANK",
+        ("LOCAL_WORLD_SIZE",),
+        world=("RANK", "WORLD_SIZE"),
+    ),
     Launcher(
         "Open MPI",
         "OMPI_COMM_WORLD_LOCAL_RANK",
         ("OMPI_COMM_WORLD_LOCAL_SIZE",),
         "mpirun --bind-to none",
+        world=("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ),
     Launcher(
         "MPICH, Intel MPI",
         "MPI_LOCALRANKID",
         ("MPI_LOCALNRANKS",),
         "mpiexec -bind-to none (Intel MPI: I_MPI_PIN=0)",
+        world=("PMI_RANK", "PMI_SIZE"),
     ),
     Launcher(
         "MVAPICH 2",
         "MV2_COMM_WORLD_LOCAL_RANK",
         ("MV2_COMM_WORLD_LOCAL_SIZE",),
         "MV2_ENABLE_AFFINITY=0",
+        world=("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
     ),
     Launcher(
         "MVAPICH",
         "MVP_COMM_WORLD_LOCAL_RANK",
         ("MVP_COMM_WORLD_LOCAL_SIZE",),
         "MVP_ENABLE_AFFINITY=0",
+        world=("MVP_COMM_WORLD_RANK", "MVP_COMM_WORLD_SIZE"),
     ),
     Launcher(
         "PALS",
@@ -74,14 +89,20 @@ LAUNCHERS: Final = (
         "mpiexec --cpu-bind none",
     ),
     Launcher("Cray PMI", "PMI_LOCAL_RANK", ("PMI_LOCAL_SIZE",), "srun --cpu-bind=none"),
-    Launcher("PMIx", "PMIX_LOCAL_RANK", ("PMIX_LOCAL_SIZE",), "prterun --bind-to none"),
-    Launcher("Flux", "FLUX_TASK_LOCAL_ID", ("FLUX_JOB_SIZE",), "flux run -o cpu-affinity=off"),
+    Launcher(
+        "Flux",
+        "FLUX_TASK_LOCAL_ID",
+        ("FLUX_JOB_SIZE",),
+        "flux run -o cpu-affinity=off",
+        world=("FLUX_TASK_RANK", "FLUX_JOB_SIZE"),
+    ),
     Launcher(
         "Slurm",
         "SLURM_LOCALID",
         ("SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE", "SLURM_NTASKS_PER_NODE"),
         "srun --cpu-bind=none",
         "SLURM_CPUS_ON_NODE",
+        world=("SLURM_PROCID", "SLURM_NTASKS"),
     ),
 )
 
@@ -116,11 +137,82 @@ class LocalRank(Record):
         if granted == str(len(own_cpus)):
             return ""
 
+        others = _unbound_sibling(self.launcher.rank, parent_cpus)
+        neighbours = (
+            f", but not process {others}, whose part may have the same CPUs" if others else ""
+        )
         return (
             f"{self.launcher.name} has bound this rank to CPUs {CPUSet(own_cpus)} of "
-            f"{CPUSet(parent_cpus)}, of which parts are cut: start the ranks with "
+            f"{CPUSet(parent_cpus)}{neighbours}, of which parts are cut: start the ranks with "
             f"{self.launcher.unbind}"
         )
+
+    def by_world(self, environment: Mapping[str, str]) -> LocalRank:
+        """Return the rank by the order of the whole job, which can be another than the launcher's.
+
+        Open MPI 5 counts the ranks of a machine over its NUMA nodes in turn where it maps them by
+        NUMA node, so that ranks 0 and 1 of the world are 0 and 2 here. Where all ranks are on this
+        machine, the order of the world is known.
+
+        Raises:
+            InputError: the launcher does not tell it, or some ranks are on other machines.
+        """
+        rank_name, size_name = self.launcher.world
+        if not rank_name or not environment.get(rank_name) or not environment.get(size_name):
+            raise InputError(
+                f"{self.launcher.name} does not say in the environment which rank of the job this "
+                "is: pass the part, such as the rank of MPI_Comm_split_type"
+            )
+
+        rank = _number(environment, rank_name)
+        ranks = _number(environment, size_name)
+        if ranks != self.ranks:
+            raise InputError(
+                f"of the {ranks} ranks that {size_name} counts {self.ranks} are on this machine, "
+                "and nothing says which: pass the part, such as the rank of MPI_Comm_split_type"
+            )
+        if rank >= ranks:
+            raise InputError.at(rank_name, f"a rank below {ranks}, as {size_name} says", rank)
+
+        return LocalRank(rank, ranks, self.launcher)
+
+
+def _unbound_sibling(variable: str, parent_cpus: set[int]) -> int:
+    """Return a process with the same parent that is a rank and has all CPUs of the parent; 0: none.
+
+    MPICH's hydra leaves ranks beyond the user's list of CPUs unbound.
+    """
+    parent = os.getppid()
+    marker = f"{variable}=".encode()
+    try:
+        names = [entry.name for entry in os.scandir(_PROCESSES) if entry.name.isdigit()]
+    except OSError:
+        return 0
+
+    for name in names:
+        process = int(name)
+        if process == os.getpid():
+            continue
+
+        try:
+            # the name of a command may have spaces and parentheses in it
+            _, _, numbers = _contents(f"{_PROCESSES}/{name}/stat").rpartition(b")")
+            if int(numbers.split()[1]) != parent:
+                continue
+
+            variables = _contents(f"{_PROCESSES}/{name}/environ").split(b"\0")
+            is_rank = any(entry.startswith(marker) for entry in variables)
+            if is_rank and os.sched_getaffinity(process) >= parent_cpus:
+                return process
+        except (OSError, ValueError, IndexError):
+            continue  # it has ended, or is somebody else's
+
+    return 0
+
+
+def _contents(path: str) -> bytes:
+    with os.fdopen(os.open(path, os.O_RDONLY), "rb") as file:
+        return file.read()
 
 
 def local_rank(environment: Mapping[str, str]) -> LocalRank:
@@ -138,6 +230,12 @@ def local_rank(environment: Mapping[str, str]) -> LocalRank:
                 raise InputError.at(launcher.rank, f"a rank below {ranks}, as {size} says", rank)
 
             return LocalRank(rank, ranks, launcher)
+
+    if environment.get(_PMIX_RANK):
+        raise InputError(
+            f"{_PMIX_RANK} counts the ranks of all machines, and no launcher says which rank of "
+            "this one this process is: start the ranks with prterun --personality ompi"
+        )
 
     variables = "; ".join(
         f"{launcher.name}: {launcher.rank} with {' or '.join(launcher.sizes)}"

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from alignup.errors import InputError
 from alignup.host.launchers import LAUNCHERS, local_rank
+
+RECORDED = Path(__file__).parents[2] / "recorded" / "launchers"
 
 
 @pytest.mark.parametrize(
@@ -21,7 +27,6 @@ from alignup.host.launchers import LAUNCHERS, local_rank
         ({"PALS_LOCAL_RANKID": "5", "PALS_LOCAL_SIZE": "12"}, (5, 12)),
         ({"PALS_LOCAL_RANKID": "5", "PMI_LOCAL_SIZE": "12"}, (5, 12)),
         ({"PMI_LOCAL_RANK": "5", "PMI_LOCAL_SIZE": "12"}, (5, 12)),
-        ({"PMIX_LOCAL_RANK": "5", "PMIX_LOCAL_SIZE": "12"}, (5, 12)),
         ({"FLUX_TASK_LOCAL_ID": "1", "FLUX_JOB_SIZE": "8", "FLUX_JOB_NNODES": "2"}, (1, 4)),
         ({"SLURM_LOCALID": "1", "SLURM_NTASKS_PER_NODE": "2"}, (1, 2)),
         ({"SLURM_LOCALID": "1", "SLURM_TASKS_PER_NODE": "4(x2)"}, (1, 4)),
@@ -87,6 +92,158 @@ def test_a_rank_is_told_by_its_launcher(environment, expected):
 def test_what_makes_no_sense_is_an_error_that_names_the_variable(environment, reason):
     with pytest.raises(InputError, match=reason):
         local_rank(environment)
+
+
+def test_prterun_alone_counts_no_ranks_of_a_machine():
+    """It sets PMIX_RANK, and with a personality what Open MPI sets: see tests/recorded."""
+    with pytest.raises(InputError, match="start the ranks with prterun --personality ompi"):
+        local_rank({"PMIX_RANK": "1", "PMIX_NAMESPACE": "prterun-host-1@1"})
+
+
+def recorded(name: str) -> dict[str, list[str]]:
+    """Return what a file has below each command, with the file's release in its name."""
+    sections: dict[str, list[str]] = {}
+    for line in (RECORDED / name).read_text().splitlines():
+        if line.startswith("$ "):
+            command = line.removeprefix("$ ")
+        sections.setdefault(command, []).append(line)
+
+    return {command: lines[1:] for command, lines in sections.items()}
+
+
+@pytest.mark.parametrize(
+    ("name", "command", "launcher"),
+    [
+        ("openmpi-5.0.11-variables.txt", "mpirun -n 2", "Open MPI"),
+        ("openmpi-5.0.11-variables.txt", "prterun --personality ompi -n 2", "Open MPI"),
+        ("mpich-5.0.2-variables.txt", "mpiexec.hydra -n 2", "MPICH, Intel MPI"),
+    ],
+)
+@pytest.mark.parametrize("rank", [0, 1])
+def test_what_launchers_were_seen_to_set_is_read(name, command, launcher, rank):
+    environment = {}
+    for line in recorded(name)[command]:
+        variable, _, value = line.partition("=")
+        if not variable.endswith(("RANK", "RANKID")) or value == str(rank):
+            environment[variable] = value
+
+    local = local_rank(environment)
+    assert (local.rank, local.ranks, local.launcher.name) == (rank, 2, launcher)
+    assert local.by_world(environment).rank == rank
+
+
+def test_what_prterun_was_seen_to_set_is_not_enough():
+    environment = dict(
+        line.split("=") for line in recorded("openmpi-5.0.11-variables.txt")["prterun -n 2"]
+    )
+    with pytest.raises(InputError, match="prterun --personality ompi"):
+        local_rank(environment)
+
+
+def test_local_ranks_of_open_mpi_5_are_not_in_the_order_of_the_world():
+    """The page says so; `order="world"` is for them."""
+    machine = "pack:2 [numa(memory=64GiB)] l3:1(size=32MiB) core:4 pu:2"
+    mappings = recorded("openmpi-5.0.11-mapping.txt")
+    orders = {}
+    for options in (
+        "-n 4",
+        "--map-by numa -n 4",
+        "--map-by package -n 4",
+        "--map-by ppr:2:numa -n 4",
+    ):
+        lines = mappings[f"mpirun {options} # {machine}"]
+        orders[options] = [int(re.search(r"local rank (\d)", line)[1]) for line in lines]
+
+    assert orders == {
+        "-n 4": [0, 1, 2, 3],
+        "--map-by numa -n 4": [0, 2, 1, 3],
+        "--map-by package -n 4": [0, 2, 1, 3],
+        "--map-by ppr:2:numa -n 4": [0, 1, 2, 3],
+    }
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {
+            "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+            "OMPI_COMM_WORLD_LOCAL_SIZE": "4",
+            "OMPI_COMM_WORLD_RANK": "2",
+            "OMPI_COMM_WORLD_SIZE": "4",
+        },
+        {"MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "4", "PMI_RANK": "2", "PMI_SIZE": "4"},
+        {
+            "SLURM_LOCALID": "1",
+            "SLURM_TASKS_PER_NODE": "4",
+            "SLURM_PROCID": "2",
+            "SLURM_NTASKS": "4",
+        },
+        {
+            "FLUX_TASK_LOCAL_ID": "1",
+            "FLUX_JOB_SIZE": "4",
+            "FLUX_JOB_NNODES": "1",
+            "FLUX_TASK_RANK": "2",
+        },
+    ],
+)
+def test_the_order_of_the_world_is_known_where_all_ranks_are_on_this_machine(environment):
+    ordered = local_rank(environment).by_world(environment)
+    assert (ordered.rank, ordered.ranks) == (2, 4)
+
+
+@pytest.mark.parametrize(
+    ("world", "reason"),
+    [
+        ({}, "Open MPI does not say in the environment which rank of the job this is"),
+        (
+            {"OMPI_COMM_WORLD_RANK": "6", "OMPI_COMM_WORLD_SIZE": "8"},
+            "of the 8 ranks that .* 4 are",
+        ),
+        ({"OMPI_COMM_WORLD_RANK": "4", "OMPI_COMM_WORLD_SIZE": "4"}, "a rank below 4"),
+        ({"OMPI_COMM_WORLD_RANK": "x", "OMPI_COMM_WORLD_SIZE": "4"}, "a number, got 'x'"),
+    ],
+)
+def test_the_order_of_the_world_is_not_guessed(world, reason):
+    environment = {"OMPI_COMM_WORLD_LOCAL_RANK": "1", "OMPI_COMM_WORLD_LOCAL_SIZE": "4", **world}
+    with pytest.raises(InputError, match=reason):
+        local_rank(environment).by_world(environment)
+
+
+def test_cray_pmi_tells_no_order_of_the_world():
+    environment = {"PMI_LOCAL_RANK": "1", "PMI_LOCAL_SIZE": "4", "PMI_RANK": "1", "PMI_SIZE": "4"}
+    with pytest.raises(InputError, match="Cray PMI does not say"):
+        local_rank(environment).by_world(environment)
+
+
+RANK = {"MPI_LOCALRANKID": "0", "MPI_LOCALNRANKS": "2"}
+
+
+@pytest.mark.parametrize(
+    ("neighbour", "is_told"),
+    [
+        ({"MPI_LOCALRANKID": "1"}, True),
+        # no rank, or one of another launcher
+        ({}, False),
+        ({"OMPI_COMM_WORLD_LOCAL_RANK": "1"}, False),
+    ],
+)
+def test_a_rank_that_is_bound_while_its_neighbour_is_not_is_told_so(
+    monkeypatch, neighbour, is_told
+):
+    """As the third of `mpiexec -bind-to user:0+2,1+3 -n 3` of MPICH 5.0.2."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0} if pid == 0 else {0, 1})
+    monkeypatch.setattr(os, "getppid", os.getpid)
+    command = [sys.executable, "-c", "import time; time.sleep(60)"]
+    with subprocess.Popen(command, env={**os.environ, **neighbour}) as process:  # noqa: S603
+        try:
+            message = local_rank(RANK).binding()
+        finally:
+            process.kill()
+
+    assert (
+        f"but not process {process.pid}, whose part may have the same CPUs" in message
+    ) == is_told
+    assert "start the ranks with mpiexec -bind-to none" in message
 
 
 def test_an_unknown_launcher_is_told_what_was_looked_for():

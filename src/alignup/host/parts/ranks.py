@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from alignup.machine.device_inventory import LoadedMachine
 
+ORDERS: Final = ("local", "world")
 _HERE: Final = "/"
 
 
@@ -117,6 +118,7 @@ def bind(
     oversubscribe: bool = False,
     memory: str = "preferred",
     threads: bool = True,
+    order: str = "local",
 ) -> Part:
     """Bind this process to its part of this machine, and return the part.
 
@@ -142,6 +144,9 @@ def bind(
             ranks: rank i the device i modulo their number.
         memory: where memory comes from, see `Part.bind`.
         threads: bind the threads that are there already too.
+        order: `local`: part i is the launcher's local rank i; `world`: the i-th of this machine in
+            the order of the whole job's ranks, where the launcher tells it (see
+            `LocalRank.by_world`). Only where `part` is None.
 
     Raises:
         InputError: no launcher says which part it is, there are too few CPUs or devices, or an
@@ -151,11 +156,17 @@ def bind(
     Examples:
         >>> part = bind()  # doctest: +SKIP
     """
+    if order not in ORDERS:
+        raise InputError.at("order", f"one of {', '.join(ORDERS)}", order)
+
     bound = ""
     if part is None and of is None:
         from alignup.host.launchers import local_rank  # noqa: PLC0415  # startup counts
 
         local = local_rank(os.environ)
+        if order == "world":
+            local = local.by_world(os.environ)
+
         part = local.rank
         of = local.ranks
         bound = local.binding()

@@ -247,6 +247,24 @@ def test_a_rank_that_an_mpi_has_bound_is_told_how_to_unbind_it(monkeypatch):
         alignup.bind()  # torchrun binds nobody
 
 
+@pytest.mark.usefixtures("on_dgx")
+def test_a_rank_can_have_the_part_of_its_place_in_the_world(monkeypatch):
+    """As rank 1 of four under `--map-by numa` of Open MPI 5.0.11: its local rank is 2."""
+    values = {"LOCAL_RANK": "2", "LOCAL_SIZE": "4", "RANK": "1", "SIZE": "4"}
+    for name, value in values.items():
+        monkeypatch.setenv(f"OMPI_COMM_WORLD_{name}", value)
+
+    parts = alignup.split("/", 4)
+    assert alignup.bind().cpus == parts[2].cpus
+    assert alignup.bind(order="world").cpus == parts[1].cpus
+    with pytest.raises(InputError, match="one of local, world, got 'node' at order"):
+        alignup.bind(order="node")
+
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "8")
+    with pytest.raises(InputError, match="of the 8 ranks that OMPI_COMM_WORLD_SIZE counts 4"):
+        alignup.bind(order="world")
+
+
 def test_a_rank_is_really_bound_and_imports_little(tmp_path):
     """In a process of its own: its CPUs are its part's; no numpy, no typing, no file is written."""
     code = (
