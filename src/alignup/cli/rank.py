@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from alignup.cli.terminal import Console
     from alignup.cluster import Cluster, Evaluation
+    from alignup.cluster.pod_groups import GroupPlan
     from alignup.cluster.ranking import Ranking
     from alignup.cluster.simulation import Event
     from alignup.control_plane.scheduler.ask import AskedCluster
@@ -79,11 +80,16 @@ _REBALANCING_NUMBERS: Final = (
 
 SHOWN_CAUSES = 10
 
+# Of a member of a group that is left out.
+SHOWN_GROUP_CAUSES = 3
+
 # Shorter traces are over before a progress bar would be read.
 SHOWN_PROGRESS = 2000
 
 
-@options.subcommand("rank", "0 if some node would admit a pod; 1 if none would")
+@options.subcommand(
+    "rank", "0 if some node would admit a pod, or enough of a group get a place; 1 if not"
+)
 def command(
     *,
     nodes: str | None = options.nodes_or_cluster,
@@ -100,6 +106,10 @@ def command(
         "Count how many replicas of the pod the nodes could take, at most 110 pods per node.",
         "--replicas",
     ),
+    group: bool = options.flag(
+        "Place all pods together, as the members of one group (JSON lines only)."
+    ),
+    min_members: int | None = options.number("With --group: N members are enough.  [default: all]"),
     resources: tuple[str, ...] = options.resources,
     require_dra_alignment: bool = options.require_dra_alignment,
     as_json: bool = options.json("pod"),
@@ -116,32 +126,33 @@ def command(
     A node counts if its kubelet would admit the pod and if it has enough of everything in total.
     Nodes without NUMA management come last. Equal nodes keep the order of the file. --strategy
     applies to kubelets; with --koordinator-profile, the profile filters and scores.
+
+    With --group the pods, as many as their objects ask for, are placed one beside the other, on as
+    few nodes as they can be.
     """
+    if nodes is not None and kubeconfig is not None:
+        raise click.UsageError("give either --nodes or --kubeconfig")
+
+    has_other = counts or koordinator_profile is not None
+    check_group_options(group=group, min_members=min_members, without=has_other)
+
     from alignup.cluster.ranking import rank, replicas_that_fit
     from alignup.cluster.shortages import Fit
     from alignup.kubernetes.pod_documents import expanded, live_pods
 
-    if nodes is not None and kubeconfig is not None:
-        raise click.UsageError("give either --nodes or --kubeconfig")
-
-    by_amounts: frozenset[str] = frozenset()
-    if nodes is None:
-        from alignup.control_plane.scheduler.ask import ask, read_cluster
-
-        asked_cluster = ask(kubeconfig, read_cluster)
-        say_what_is_unknown(asked_cluster)
-        cluster = asked_cluster.cluster()
-        by_amounts = asked_cluster.by_amounts
-    else:
-        cluster = load_cluster(nodes, version)
-
+    cluster, by_amounts = ranked_cluster(nodes, kubeconfig, version)
     if resources:
         cluster = with_claims(cluster, resources)
 
-    waiting_pods = expanded(live_pods(read_pods(pods), None, one_node=False), 1)
-    members: Sequence[Node] = ()
+    documents = live_pods(read_pods(pods), None, one_node=False)
+    if group:
+        members = expanded(documents)
+        return rank_group(cluster, members, min_members, strategy=strategy, as_json=as_json)
+
+    waiting_pods = expanded(documents, 1)
+    empty_nodes: Sequence[Node] = ()
     if counts and koordinator_profile is None:
-        members = cluster.nodes or made_up_nodes(nodes, version)
+        empty_nodes = cluster.nodes or made_up_nodes(nodes, version)
 
     fit = Fit(cluster)
     most_admitting = 0
@@ -156,7 +167,7 @@ def command(
                 cluster, pod, evaluation, fit, require_dra_alignment=require_dra_alignment
             )
             # nothing without nodes
-            replicas = dict(zip(cluster.names, replicas_that_fit(members, pod), strict=False))
+            replicas = dict(zip(cluster.names, replicas_that_fit(empty_nodes, pod), strict=False))
             best = placements(cluster, evaluation, ranking, top)
             answer = answer_dict(cluster, pod, ranking, best, {"strategy": strategy})
             answer |= replicas_dict(replicas)
@@ -172,6 +183,44 @@ def command(
             click.echo(replicas_text(replicas, top))
 
     return 0 if most_admitting else 1
+
+
+def check_group_options(*, group: bool, min_members: int | None, without: bool) -> None:
+    """Check the options of groups.
+
+    Args:
+        group: whether the pods are a group.
+        min_members: how many are enough.
+        without: whether there is an option that does not go with a group.
+
+    Raises:
+        UsageError: they do not go together.
+    """
+    if min_members is not None and not group:
+        raise click.UsageError("--min-members needs --group")
+    if group and without:
+        raise click.UsageError("--group goes without --replicas and --koordinator-profile")
+
+
+def ranked_cluster(
+    nodes: str | None, kubeconfig: str | None, version: KubeletVersion | None
+) -> tuple[Cluster, frozenset[str]]:
+    """Return the cluster of a file or of an API server.
+
+    With the names of the nodes of which only amounts are known there, although the cluster is made
+    of nodes.
+
+    Raises:
+        AlignupError: the file or the server cannot be read.
+    """
+    if nodes is not None:
+        return load_cluster(nodes, version), frozenset()
+
+    from alignup.control_plane.scheduler.ask import ask, read_cluster
+
+    asked_cluster = ask(kubeconfig, read_cluster)
+    say_what_is_unknown(asked_cluster)
+    return asked_cluster.cluster(), asked_cluster.by_amounts
 
 
 def made_up_nodes(name: str | None, version: KubeletVersion | None) -> Sequence[Node]:
@@ -454,6 +503,92 @@ def replicas_text(replicas: Mapping[str, int], top: int) -> str:
         sentence += f" and {sum(count for _, count in counts[top:])} on others"
 
     return sentence
+
+
+# ---- rank --group
+
+
+def rank_group(
+    cluster: Cluster,
+    pods: Sequence[Pod],
+    min_members: int | None,
+    *,
+    strategy: str,
+    as_json: bool,
+) -> int:
+    """Print where the members of a group go; return the exit status.
+
+    Args:
+        cluster: made from nodes.
+        pods: the members.
+        min_members: how many are enough; None: all.
+        strategy: see `rank`.
+        as_json: print JSON.
+
+    Raises:
+        InputError: only amounts are known of the nodes, or more are wanted than there are.
+    """
+    from alignup.cluster.pod_groups import place_group
+
+    wanted = len(pods) if min_members is None else min_members
+    if wanted > len(pods):
+        raise InputError.at("--min-members", f"at most {len(pods)}, as many as there are", wanted)
+
+    plan = place_group(cluster, pods, strategy=strategy)
+    left_out = answers_for_left_out(cluster, plan, strategy)
+    is_enough = len(plan.places) >= wanted
+    if as_json:
+        members = {"members": len(pods), "minMembers": wanted, "placed": len(plan.places)}
+        print_json({**members, **plan.to_dict(), "leftOut": left_out})
+        return 0 if is_enough else 1
+
+    console = make_console()
+    sign = "✓" if is_enough else "✗"
+    sentence = f"{sign} {len(plan.places)} of {counted(len(pods), 'member')} get a place"
+    if plan.nodes:
+        sentence += f", on {counted(len(plan.nodes), 'node')}"
+    if min_members is not None:
+        sentence += f"; {wanted} are enough"
+    console.print(sentence)
+
+    rows = [
+        [place.pod.namespaced_name, place.node, nodes_text(list(place.numa_nodes) or None)]
+        for place in plan.places
+    ]
+    if rows:
+        print_whole(console, Table("member", "node", "NUMA nodes", rows=rows))
+
+    for answer in left_out:
+        console.print()
+        console.print("with these in place:")
+        show(answer, SHOWN_GROUP_CAUSES)
+
+    return 0 if is_enough else 1
+
+
+def answers_for_left_out(cluster: Cluster, plan: GroupPlan, strategy: str) -> list[dict[str, Any]]:
+    """Return what the nodes say to each member without a place, once the others are there.
+
+    Members that ask for the same are told the same.
+    """
+    if not plan.left_out:
+        return []
+
+    from alignup.cluster.node_totals import demand_key
+    from alignup.cluster.pod_groups import carried_out
+    from alignup.cluster.ranking import rank
+    from alignup.cluster.shortages import Fit
+
+    occupied = carried_out(cluster, plan)
+    fit = Fit(occupied)
+    answers: dict[object, dict[str, Any]] = {}
+    for pod in plan.left_out:
+        kind = demand_key(pod)
+        if kind not in answers:
+            ranking = rank(occupied, pod, occupied.evaluate(pod, strategy), fit)
+            answers[kind] = answer_dict(occupied, pod, ranking, [], {"strategy": strategy})
+
+    return list(answers.values())
 
 
 # ---- simulate

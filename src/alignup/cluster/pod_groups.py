@@ -172,6 +172,17 @@ def place_group(
     return best
 
 
+def carried_out(cluster: Cluster, plan: GroupPlan) -> Cluster:
+    """Return the cluster as it is with the members of a plan; the one that is given stays."""
+    nodes = dict(zip(cluster.names, cluster.nodes, strict=False))
+    for name in plan.nodes:
+        nodes[name] = nodes[name].copy()
+    for place in plan.places:
+        nodes[place.node].admit(place.pod)
+
+    return Cluster.from_nodes(nodes)
+
+
 class _Placing:
     """A plan in the making: copies of the nodes that got members."""
 

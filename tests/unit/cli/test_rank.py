@@ -410,6 +410,67 @@ def test_topologies_can_be_simulated_too(alignup, tmp_path) -> None:
     assert ended.lines[0]["placed"] > 0
 
 
+@pytest.fixture
+def group(tmp_path):
+    """Return the path of a Deployment of three pods of four CPUs, and of nodes for two of them."""
+    nodes, deployment = tmp_path / "nodes.jsonl", tmp_path / "group.json"
+    nodes.write_text(f"{node_line('a', cores=3)}\n{node_line('b', cores=3)}\n")
+    template = {"spec": pod_manifest("x", cpus=4)["spec"]}
+    deployment.write_text(
+        json.dumps(
+            {
+                "apiVersion": "apps/v1",
+                "kind": "Deployment",
+                "metadata": {"name": "train"},
+                "spec": {"replicas": 5, "template": template},
+            }
+        )
+    )
+    return nodes, deployment
+
+
+def test_a_group_gets_places_beside_each_other(group):
+    nodes, deployment = group
+    result = run("rank", "-n", nodes, "--group", "--json", deployment)
+    answer = json.loads(result.output)
+    placed = [(place["pod"], place["node"]) for place in answer["places"]]
+    assert (answer["members"], answer["minMembers"], answer["placed"]) == (5, 5, len(placed))
+    assert len({node for _, node in placed}) == 2
+    assert result.exit_code == 1
+    (left_out,) = answer["leftOut"]
+    assert left_out["refusals"] == {"TopologyAffinityError": 2}
+
+
+def test_enough_members_are_enough(group):
+    nodes, deployment = group
+    result = run("rank", "-n", nodes, "--group", "--min-members", "2", deployment)
+    assert result.exit_code == 0
+    assert "of 5 members get a place, on 2 nodes; 2 are enough" in result.output
+    assert "with these in place:" in result.output
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--min-members", "1"], "--min-members needs --group"),
+        (["--group", "--replicas"], "--group goes without --replicas"),
+        (["--group", "--koordinator-profile", "k"], "--group goes without --replicas"),
+    ],
+)
+def test_options_that_do_not_go_with_a_group(group, options, message):
+    nodes, deployment = group
+    result = run("rank", "-n", nodes, *options, deployment)
+    assert result.exit_code == 2
+    assert message in result.output
+
+
+def test_more_members_than_there_are(alignup, group):
+    nodes, deployment = group
+    answer = alignup("rank", "-n", nodes, "--group", "--min-members", "6", deployment)
+    assert answer.status == 2
+    assert "at most 5, as many as there are" in answer.err
+
+
 @pytest.mark.parametrize("sight", [(), ("--blind",)])
 def test_refusals_are_grouped_by_equal_causes(three_nodes, sight):
     """Of a blind scheduler as often as nodes refused.
