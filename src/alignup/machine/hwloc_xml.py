@@ -27,6 +27,7 @@ from alignup.machine.machine import (
     number_groups,
 )
 from alignup.records import Record, field
+from alignup.text.digits import number_of
 
 _MIN_HUGEPAGE: Final = 64 << 10
 _SET: Final = re.compile(r"0x([0-9a-fA-F]{1,8})|")
@@ -36,7 +37,9 @@ _L3: Final = "3"
 _MAX_DEPTH: Final = 200
 _WORD_DIGITS: Final = 8
 _MOST_WORDS: Final = CPU_LIMIT // 32
-_MOST_DIGITS: Final = 18
+# As many digits are read of any number; hwloc writes bytes, and -1 in 32 bits for no index.
+_LARGEST_NUMBER: Final = 10**18 - 1
+_LARGEST_INDEX: Final = (1 << 31) - 1
 # What is read of hwloc's subtypes of memory.
 _KINDS: Final = {
     "DRAM": "dram",
@@ -193,11 +196,7 @@ def _set(text: str | None) -> int:
 
 def _number(text: str | None) -> int | None:
     """Return the number in an attribute; hwloc's `unknown index` is -1 in 32 bits."""
-    if not text or len(text) > _MOST_DIGITS or not (text.isascii() and text.isdigit()):
-        return None
-
-    number = int(text)
-    return number if number < 1 << 31 else None
+    return number_of(text or "", _LARGEST_INDEX)
 
 
 def _owned_cpus(objects: _Objects) -> list[int]:
@@ -251,11 +250,12 @@ def _numa_node(
 def _attribute(element: Element, name: str) -> int:
     """Return an attribute that is a number; 0 if it is missing."""
     text = element.get(name, "0")
-    if not text.isascii() or not text.isdigit() or len(text) > _MOST_DIGITS:
+    number = number_of(text, _LARGEST_NUMBER)
+    if number is None:
         raise InputError.at(
             f"the attribute {name} of an object of type {element.get('type')}", "a number", text
         )
-    return int(text)
+    return number
 
 
 def _distances(root: Element, ids_in_document: list[int]) -> list[tuple[int, ...]]:
@@ -284,7 +284,7 @@ def _distances(root: Element, ids_in_document: list[int]) -> list[tuple[int, ...
 def _measure(text: str) -> float:
     """Return a latency or speed: a number that is neither negative nor beyond all measure."""
     try:
-        number = float(text) if len(text) <= _MOST_DIGITS else -1
+        number = float(text)
     except ValueError:
         number = -1
 
@@ -303,11 +303,8 @@ def _by_id(values: list[int], ids: list[int]) -> list[tuple[int, ...]]:
 def _numbers(elements: Iterable[Element]) -> list[int]:
     """Return the numbers in the texts of elements; hwloc breaks long lists into several."""
     texts = " ".join(element.text or "" for element in elements).split()
-    return [
-        int(text)
-        for text in texts
-        if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
-    ]
+    numbers = [number_of(text, _LARGEST_NUMBER) for text in texts]
+    return [number for number in numbers if number is not None]
 
 
 def _pci_devices(objects: _Objects, ids: list[int], owned: list[int]) -> tuple[PciDevice, ...]:

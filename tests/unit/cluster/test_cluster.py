@@ -211,6 +211,18 @@ def test_best_comes_by_score_then_by_order():
     assert len(answer) == 5
 
 
+def test_refusals_are_counted_by_reason():
+    """Only reasons that occur are named, and nodes that admit the pod are none of them."""
+    topology, unexpected = (
+        REASONS.index(name) for name in ("TopologyAffinityError", "UnexpectedAdmissionError")
+    )
+    answer = Evaluation.empty(5)
+    assert answer.refusals() == {}
+
+    answer.reason[:] = [topology, 0, unexpected, topology, 0]
+    assert answer.refusals() == {"TopologyAffinityError": 2, "UnexpectedAdmissionError": 1}
+
+
 def scored(strategy, pod, cpu=(4, 8), policy="single-numa-node", **more):
     """Return the score of a pod on a node of two NUMA nodes with 8 CPUs and 4 devices each."""
     row = amounts_of(

@@ -290,3 +290,14 @@ def test_one_node_loses_the_fewest_and_least_important_and_within_budgets() -> N
         by_uid = {f"uid-{name}": standing for name, standing in standings.items()}
         victims = fewest_victims(tied, pod("w", 3), list(tied.pods), Rules(by_uid, {"db": 0}))
         assert [pod.name for pod in victims] == ["y"]
+
+
+def test_of_more_than_three_victims_none_can_be_spared() -> None:
+    """The least important are tried first, and those whose end does not help stay."""
+    full = node(*(pod(name, 1) for name in "abcdefg"))
+    near = {running.name for running in full.pods if full.numa_nodes(running.uid, "main") == 2}
+    assert near == {"d", "e", "f", "g"}
+
+    standings = {f"uid-{name}": Standing(priority=1) for name in near}
+    victims = fewest_victims(full, pod("w", 4), list(full.pods), Rules(standings))
+    assert {victim.name for victim in victims} == near

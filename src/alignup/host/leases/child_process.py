@@ -284,7 +284,7 @@ def _adopt_orphans() -> None:
     import ctypes  # noqa: PLC0415
 
     with suppress(OSError, AttributeError):
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def _tell(reporting: int, **report: int) -> None:
