@@ -1,5 +1,6 @@
 """The modules that `.ci/generate-stubs` makes of `.proto` files are current.
 
+They refuse older releases of grpcio and protobuf than those of the grpcio-tools that made them.
 Their text depends on the release of grpcio-tools; what they say on the wire does not.
 """
 
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
+import tomllib
 from importlib import import_module
 from pathlib import Path
 
@@ -52,6 +54,30 @@ def test_the_stubs_name_every_method(path):
         encoding="utf-8"
     )
     assert set(re.findall(r"'(/[\w.]+/\w+)'", text)) == methods
+
+
+def numbers(release):
+    return tuple(map(int, release.split(".")))
+
+
+@pytest.mark.parametrize(
+    ("package", "wanted"),
+    [
+        ("grpcio", r"GRPC_GENERATED_VERSION = '([\d.]+)'"),
+        ("protobuf", r"Protobuf Python Version: ([\d.]+)"),
+    ],
+)
+def test_stubs_work_with_the_oldest_release_that_an_extra_takes(package, wanted):
+    project = tomllib.loads((SOURCES.parent / "pyproject.toml").read_text(encoding="utf-8"))
+    extras = project["project"]["optional-dependencies"]
+    entries = [entry for extra in ("agent", "kubelet") for entry in extras[extra]]
+    oldest = {entry.partition(">=")[2] for entry in entries if entry.startswith(f"{package}>=")}
+
+    texts = [path.read_text(encoding="utf-8") for path in SOURCES.rglob("*_pb2*.py")]
+    made_for = {release for text in texts for release in re.findall(wanted, text)}
+    assert len(made_for) == 1
+    assert len(oldest) == 1
+    assert numbers(made_for.pop()) <= numbers(oldest.pop())
 
 
 def without_json_names(message):

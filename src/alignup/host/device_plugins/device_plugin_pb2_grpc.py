@@ -5,7 +5,7 @@ import warnings
 
 from alignup.host.device_plugins import device_plugin_pb2 as alignup_dot_host_dot_device__plugins_dot_device__plugin__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.66.2'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -18,14 +18,14 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in alignup/host/device_plugins/device_plugin_pb2_grpc.py depends on'
+        + f' but the generated code in alignup/host/device_plugins/device_plugin_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
     )
 
 
-class RegistrationStub:
+class RegistrationStub(object):
     """Served by the kubelet, in `kubelet.sock` of the folder that it shares with the plugins.
     """
 
@@ -42,7 +42,7 @@ class RegistrationStub:
                 _registered_method=True)
 
 
-class RegistrationServicer:
+class RegistrationServicer(object):
     """Served by the kubelet, in `kubelet.sock` of the folder that it shares with the plugins.
     """
 
@@ -68,7 +68,7 @@ def add_RegistrationServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class Registration:
+class Registration(object):
     """Served by the kubelet, in `kubelet.sock` of the folder that it shares with the plugins.
     """
 
@@ -100,7 +100,7 @@ class Registration:
             _registered_method=True)
 
 
-class DevicePluginStub:
+class DevicePluginStub(object):
     """Served by each plugin, in a socket of its own in the same folder.
     """
 
@@ -137,7 +137,7 @@ class DevicePluginStub:
                 _registered_method=True)
 
 
-class DevicePluginServicer:
+class DevicePluginServicer(object):
     """Served by each plugin, in a socket of its own in the same folder.
     """
 
@@ -208,7 +208,7 @@ def add_DevicePluginServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class DevicePlugin:
+class DevicePlugin(object):
     """Served by each plugin, in a socket of its own in the same folder.
     """
 
