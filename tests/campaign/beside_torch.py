@@ -148,8 +148,12 @@ def torch_view():
     """Return torch's count without CUDA, and UUID and PCI address of each GPU that it uses."""
     import torch
 
-    count = torch.cuda.device_count()
     gpus = []
+    try:
+        count = torch.cuda.device_count()
+    except ValueError as error:  # it reads a number of thousands of digits as a whole
+        return [str(error)[:40], gpus]
+
     if torch.cuda.is_available():
         for number in range(torch.cuda.device_count()):
             gpu = torch.cuda.get_device_properties(number)
