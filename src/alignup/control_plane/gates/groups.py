@@ -1,0 +1,265 @@
+"""Tells which pods are the members of one group, and how many of them have to run together.
+
+Whoever makes pods in groups writes it in a way of its own; these are read, the first that a pod
+has:
+
+| who | the group | how many |
+|---|---|---|
+| alignup | label `alignup.dev/group`, or the Job of the pod | annotation `alignup.dev/group-size` |
+| Kubernetes 1.37 | `spec.schedulingGroup.podGroupName` | `minCount` of the PodGroup, gang policy |
+| Kueue | label `kueue.x-k8s.io/pod-group-name` | `kueue.x-k8s.io/pod-group-total-count` |
+| LeaderWorkerSet | its name and group index | annotation `leaderworkerset.sigs.k8s.io/size` |
+| JobSet | label `jobset.sigs.k8s.io/jobset-name` | the pods of its replicated jobs |
+
+A group whose members are not made together waits for nobody, or it would wait for ever: a
+LeaderWorkerSet that starts its workers once the leader is ready, a JobSet that starts its jobs in
+order or has jobs that depend on others.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from alignup.errors import InputError
+from alignup.kubernetes.wire import Metadata  # noqa: TC001  # msgspec reads annotations
+from alignup.records import Record
+from alignup.text.digits import number_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+GROUP_LABEL: Final = "alignup.dev/group"
+SIZE_ANNOTATION: Final = "alignup.dev/group-size"
+
+# The paths of the objects that say how many members a group has.
+POD_GROUPS: Final = "/apis/scheduling.k8s.io/v1beta1/podgroups"
+JOB_SETS: Final = "/apis/jobset.x-k8s.io/v1alpha2/jobsets"
+LEADER_WORKER_SETS: Final = "/apis/leaderworkerset.x-k8s.io/v1/leaderworkersets"
+
+_KUEUE_LABEL: Final = "kueue.x-k8s.io/pod-group-name"
+_KUEUE_SIZE: Final = "kueue.x-k8s.io/pod-group-total-count"
+_LWS_NAME: Final = "leaderworkerset.sigs.k8s.io/name"
+_LWS_INDEX: Final = "leaderworkerset.sigs.k8s.io/group-index"
+_LWS_SIZE: Final = "leaderworkerset.sigs.k8s.io/size"
+_JOB_SET: Final = "jobset.sigs.k8s.io/jobset-name"
+_JOB: Final = "batch.kubernetes.io/job-name"
+
+# Pods of one group, in any field of these objects.
+_MOST_MEMBERS: Final = 100_000
+
+
+class Membership(Record):
+    """The group of a pod.
+
+    Attributes:
+        kind: who made the group: `alignup`, `job`, `podgroup`, `kueue`, `leaderworkerset`,
+            `jobset`.
+        name: of the group, within its namespace and kind.
+        size: how many members have to run together, as the pod itself says; 0: an object says it.
+        object_name: the name of that object.
+    """
+
+    kind: str
+    namespace: str
+    name: str
+    size: int = 0
+    object_name: str = ""
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """Equal for the members of one group."""
+        return self.kind, self.namespace, self.name
+
+
+def membership_of(
+    namespace: str,
+    labels: Mapping[str, str],
+    annotations: Mapping[str, str],
+    pod_group: str = "",
+) -> Membership | None:
+    """Return the group of a pod; None: it goes alone.
+
+    Args:
+        namespace: of the pod.
+        labels: of the pod.
+        annotations: of the pod.
+        pod_group: `spec.schedulingGroup.podGroupName`.
+
+    Raises:
+        InputError: a number of members cannot be read.
+    """
+    group = labels.get(GROUP_LABEL)
+    job = labels.get(_JOB)
+    if SIZE_ANNOTATION in annotations and (group or job):
+        size = _count(annotations[SIZE_ANNOTATION], SIZE_ANNOTATION)
+        kind, name = ("alignup", group) if group else ("job", job)
+        return _unless_alone(Membership(kind, namespace, name or "", size))
+    if group:
+        raise InputError.at(
+            f"metadata.annotations[{SIZE_ANNOTATION}]", "how many members the group has", None
+        )
+    if pod_group:
+        return Membership("podgroup", namespace, pod_group, object_name=pod_group)
+    if _KUEUE_LABEL in labels:
+        size = _count(annotations.get(_KUEUE_SIZE, ""), _KUEUE_SIZE)
+        return _unless_alone(Membership("kueue", namespace, labels[_KUEUE_LABEL], size))
+    if _LWS_NAME in labels and _LWS_SIZE in annotations:
+        name = labels[_LWS_NAME]
+        size = _count(annotations[_LWS_SIZE], _LWS_SIZE)
+        group_name = f"{name}/{labels.get(_LWS_INDEX, '')}"
+        return _unless_alone(Membership("leaderworkerset", namespace, group_name, size, name))
+    if _JOB_SET in labels:
+        name = labels[_JOB_SET]
+        return Membership("jobset", namespace, name, object_name=name)
+
+    return None
+
+
+def _unless_alone(membership: Membership) -> Membership | None:
+    return membership if membership.size > 1 else None
+
+
+def _count(text: str, annotation: str) -> int:
+    count = number_of(text, _MOST_MEMBERS)
+    if not count:
+        raise InputError.at(
+            f"metadata.annotations[{annotation}]",
+            f"a number of pods, from 1 to {_MOST_MEMBERS}",
+            text,
+        )
+    return count
+
+
+class _Gang(msgspec.Struct, rename="camel"):
+    min_count: int = 1
+
+
+class _Policy(msgspec.Struct):
+    gang: _Gang | None = None
+
+
+class _PodGroupSpec(msgspec.Struct, rename="camel"):
+    scheduling_policy: _Policy = msgspec.field(default_factory=_Policy)
+
+
+class PodGroup(msgspec.Struct):
+    """A PodGroup of scheduling.k8s.io."""
+
+    metadata: Metadata
+    spec: _PodGroupSpec = msgspec.field(default_factory=_PodGroupSpec)
+
+    @property
+    def size(self) -> int:
+        """How many members have to run together; 1: each goes alone."""
+        gang = self.spec.scheduling_policy.gang
+        return 1 if gang is None else max(1, gang.min_count)
+
+
+class _JobSpec(msgspec.Struct):
+    parallelism: int | None = None
+    completions: int | None = None
+
+    @property
+    def pods(self) -> int:
+        """How many pods run at once."""
+        parallelism = 1 if self.parallelism is None else self.parallelism
+        return parallelism if self.completions is None else min(parallelism, self.completions)
+
+
+class _JobTemplate(msgspec.Struct):
+    spec: _JobSpec = msgspec.field(default_factory=_JobSpec)
+
+
+class _ReplicatedJob(msgspec.Struct, rename="camel"):
+    replicas: int = 1
+    template: _JobTemplate = msgspec.field(default_factory=_JobTemplate)
+    depends_on: list[Any] | None = None
+
+
+class _StartupPolicy(msgspec.Struct, rename="camel"):
+    startup_policy_order: str = ""
+
+
+class _JobSetSpec(msgspec.Struct, rename="camel"):
+    replicated_jobs: list[_ReplicatedJob] = []
+    startup_policy: _StartupPolicy = msgspec.field(default_factory=_StartupPolicy)
+
+
+class JobSet(msgspec.Struct):
+    """A JobSet."""
+
+    metadata: Metadata
+    spec: _JobSetSpec = msgspec.field(default_factory=_JobSetSpec)
+
+    @property
+    def size(self) -> int:
+        """How many members have to run together; 1: each goes alone."""
+        jobs = self.spec.replicated_jobs
+        is_in_order = self.spec.startup_policy.startup_policy_order == "InOrder"
+        if is_in_order or any(job.depends_on for job in jobs):
+            return 1
+        return max(1, sum(job.replicas * job.template.spec.pods for job in jobs))
+
+
+class _LeaderWorkerSetSpec(msgspec.Struct, rename="camel"):
+    startup_policy: str = ""
+
+
+class LeaderWorkerSet(msgspec.Struct):
+    """A LeaderWorkerSet; its pods say themselves how many they are."""
+
+    metadata: Metadata
+    spec: _LeaderWorkerSetSpec = msgspec.field(default_factory=_LeaderWorkerSetSpec)
+
+    @property
+    def size(self) -> int:
+        """1: each member goes alone, as workers are made once the leader is ready."""
+        return 1 if self.spec.startup_policy == "LeaderReady" else _MOST_MEMBERS
+
+
+GroupObject = PodGroup | JobSet | LeaderWorkerSet
+_KINDS: Final[dict[type[GroupObject], str]] = {
+    PodGroup: "podgroup",
+    JobSet: "jobset",
+    LeaderWorkerSet: "leaderworkerset",
+}
+
+
+class GroupSizes:
+    """What the objects of groups say of how many members have to run together."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[tuple[str, str, str], int] = {}
+
+    def size(self, membership: Membership) -> int:
+        """Return how many members have to run together.
+
+        0: the object that tells it was not seen yet; 1: each member goes alone.
+        """
+        key = membership.kind, membership.namespace, membership.object_name
+        if not membership.object_name:
+            return membership.size
+        if not membership.size:
+            return self._sizes.get(key, 0)
+        return min(membership.size, self._sizes.get(key, membership.size))
+
+    def listed(self, kind: type[GroupObject], items: Iterable[GroupObject]) -> None:
+        """Take in all objects of one kind."""
+        name = _KINDS[kind]
+        self._sizes = {key: size for key, size in self._sizes.items() if key[0] != name}
+        for item in items:
+            self.seen(item)
+
+    def seen(self, item: GroupObject) -> None:
+        """Take in an object that is new or changed."""
+        self._sizes[_key_of(item)] = item.size
+
+    def gone(self, item: GroupObject) -> None:
+        """Take in that an object was deleted."""
+        self._sizes.pop(_key_of(item), None)
+
+
+def _key_of(item: GroupObject) -> tuple[str, str, str]:
+    return _KINDS[type(item)], item.metadata.namespace, item.metadata.name

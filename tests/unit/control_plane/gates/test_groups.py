@@ -1,0 +1,157 @@
+"""Which pods are members of one group, and how many have to run together."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from alignup.control_plane.gates.groups import (
+    GroupSizes,
+    JobSet,
+    LeaderWorkerSet,
+    Membership,
+    PodGroup,
+    membership_of,
+)
+from alignup.errors import InputError
+
+OWN = {"alignup.dev/group": "train"}
+KUEUE = {"kueue.x-k8s.io/pod-group-name": "sample"}
+LWS = {
+    "leaderworkerset.sigs.k8s.io/name": "lws",
+    "leaderworkerset.sigs.k8s.io/group-index": "1",
+}
+JOB_SET = {"jobset.sigs.k8s.io/jobset-name": "set"}
+JOB = {"batch.kubernetes.io/job-name": "job"}
+
+
+@pytest.mark.parametrize(
+    ("labels", "annotations", "pod_group", "expected"),
+    [
+        ({}, {}, "", None),
+        ({"app": "a"}, {"alignup.dev/group-size": "3"}, "", None),
+        (OWN, {"alignup.dev/group-size": "3"}, "", ("alignup", "train", 3)),
+        (JOB, {"alignup.dev/group-size": "3"}, "", ("job", "job", 3)),
+        (JOB, {}, "", None),
+        (OWN, {"alignup.dev/group-size": "1"}, "", None),
+        ({}, {}, "gang", ("podgroup", "gang", 0)),
+        (KUEUE, {"kueue.x-k8s.io/pod-group-total-count": "2"}, "", ("kueue", "sample", 2)),
+        (
+            LWS,
+            {"leaderworkerset.sigs.k8s.io/size": "4"},
+            "",
+            ("leaderworkerset", "lws/1", 4),
+        ),
+        (LWS, {}, "", None),
+        (JOB_SET | JOB, {}, "", ("jobset", "set", 0)),
+        # what the user of alignup writes goes before what others write
+        (OWN | KUEUE | JOB_SET, {"alignup.dev/group-size": "5"}, "g", ("alignup", "train", 5)),
+        (JOB_SET | JOB, {"alignup.dev/group-size": "1"}, "", None),
+    ],
+)
+def test_the_group_of_a_pod(labels, annotations, pod_group, expected) -> None:
+    membership = membership_of("ns", labels, annotations, pod_group)
+    if expected is None:
+        assert membership is None
+        return
+
+    assert membership is not None
+    assert (membership.kind, membership.name, membership.size) == expected
+    assert membership.key == (membership.kind, "ns", membership.name)
+
+
+@pytest.mark.parametrize(
+    ("labels", "annotations", "place"),
+    [
+        (OWN, {}, "alignup.dev/group-size"),
+        (OWN, {"alignup.dev/group-size": "0"}, "alignup.dev/group-size"),
+        (OWN, {"alignup.dev/group-size": "many"}, "alignup.dev/group-size"),
+        (OWN, {"alignup.dev/group-size": "9" * 5000}, "alignup.dev/group-size"),
+        (KUEUE, {}, "kueue.x-k8s.io/pod-group-total-count"),
+        (LWS, {"leaderworkerset.sigs.k8s.io/size": "-1"}, "leaderworkerset.sigs.k8s.io/size"),
+    ],
+)
+def test_a_count_that_cannot_be_read_is_an_error(labels, annotations, place) -> None:
+    with pytest.raises(InputError, match=place):
+        membership_of("ns", labels, annotations)
+
+
+def decoded(kind, spec, name="x"):
+    return msgspec.convert({"metadata": {"name": name, "namespace": "ns"}, "spec": spec}, kind)
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "size"),
+    [
+        (PodGroup, {"schedulingPolicy": {"gang": {"minCount": 4}}}, 4),
+        (PodGroup, {"schedulingPolicy": {"basic": {}}}, 1),
+        (PodGroup, {}, 1),
+        (JobSet, {"replicatedJobs": [{"template": {"spec": {"parallelism": 3}}}]}, 3),
+        (
+            JobSet,
+            {
+                "replicatedJobs": [
+                    {"replicas": 2, "template": {"spec": {"parallelism": 3, "completions": 2}}},
+                    {"replicas": 1, "template": {"spec": {}}},
+                ]
+            },
+            5,
+        ),
+        (
+            JobSet,
+            {
+                "replicatedJobs": [{"replicas": 4}],
+                "startupPolicy": {"startupPolicyOrder": "InOrder"},
+            },
+            1,
+        ),
+        (
+            JobSet,
+            {
+                "replicatedJobs": [{"replicas": 4}],
+                "startupPolicy": {"startupPolicyOrder": "AnyOrder"},
+            },
+            4,
+        ),
+        (JobSet, {"replicatedJobs": [{}, {"replicas": 2, "dependsOn": [{"name": "a"}]}]}, 1),
+        (JobSet, {"replicatedJobs": [{"replicas": 0}]}, 1),
+    ],
+)
+def test_how_many_an_object_asks_for(kind, spec, size) -> None:
+    item = decoded(kind, spec)
+    assert item.size == size
+
+    kinds = {PodGroup: "podgroup", JobSet: "jobset"}
+    membership = Membership(kinds[kind], "ns", "x", object_name="x")
+    sizes = GroupSizes()
+    assert sizes.size(membership) == 0
+    sizes.seen(item)
+    assert sizes.size(membership) == size
+    sizes.gone(item)
+    assert sizes.size(membership) == 0
+    sizes.gone(item)
+
+
+def test_workers_that_wait_for_their_leader_are_no_group() -> None:
+    annotations = {"leaderworkerset.sigs.k8s.io/size": "4"}
+    membership = membership_of("ns", LWS, annotations)
+    assert membership is not None
+    sizes = GroupSizes()
+    assert sizes.size(membership) == 4
+    sizes.seen(decoded(LeaderWorkerSet, {"startupPolicy": "LeaderReady"}, "lws"))
+    assert sizes.size(membership) == 1
+    sizes.seen(decoded(LeaderWorkerSet, {"startupPolicy": "LeaderCreated"}, "lws"))
+    assert sizes.size(membership) == 4
+
+
+def test_a_list_is_all_there_is_of_its_kind() -> None:
+    sizes = GroupSizes()
+    group = Membership("podgroup", "ns", "x", object_name="x")
+    job_set = Membership("jobset", "ns", "x", object_name="x")
+    sizes.seen(decoded(PodGroup, {"schedulingPolicy": {"gang": {"minCount": 2}}}))
+    sizes.seen(decoded(JobSet, {"replicatedJobs": [{"replicas": 3}]}))
+
+    sizes.listed(PodGroup, [])
+    assert (sizes.size(group), sizes.size(job_set)) == (0, 3)
+    sizes.listed(JobSet, [decoded(JobSet, {"replicatedJobs": [{"replicas": 2}]})])
+    assert sizes.size(job_set) == 2
