@@ -31,6 +31,7 @@ from alignup.kubernetes.node_fit import requests_of
 from alignup.kubernetes.pod import Container, Pod, QOSClass, is_device, is_pinned_memory
 from alignup.kubernetes.policy_options import OPTION_GATES
 from alignup.kubernetes.quantity import parse_quantity
+from alignup.kubernetes.versions import KubeletVersion
 from alignup.node.resize import kept_amounts
 from alignup.records import Record, json_fields, replace
 from alignup.topology_manager.admission import DEFERRED, Resize
@@ -71,6 +72,13 @@ _GATES: Final = (
 )
 
 _KEEPS_CPUS: Final = "the pod is Guaranteed, and the static CPU policy takes no change of its CPUs"
+# A node of 1.35 declares GuaranteedQoSPodCPUResize, where its gate NodeDeclaredFeatures is on
+# (nodedeclaredfeatures of k8s.io/component-helpers 0.35.4; 0.36.3 and later have no such feature).
+_LAST_DECLARED: Final = KubeletVersion(35)
+_NOT_DECLARED: Final = (
+    "; whether it does, no node of 1.36 or later declares (GuaranteedQoSPodCPUResize was 1.35's "
+    "alone), so the API server takes the resize and only the kubelet refuses it"
+)
 _KEEPS_MEMORY: Final = (
     "the pod is Guaranteed, and the Static memory policy takes no change of its memory"
 )
@@ -557,6 +565,9 @@ def explain_resize(
         return ResizeExplanation(name, uid, answer, suggestions=remedies, kept=kept)
 
     cause = next(meaning for phrase, meaning in _CAUSES if phrase in answer.message)
+    if cause == _KEEPS_CPUS and node.config.version > _LAST_DECLARED:
+        cause += _NOT_DECLARED
+
     suggestions = [
         *_with_gates(node, uid, containers, whole),
         *_smaller(node, pod, resized),

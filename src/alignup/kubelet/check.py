@@ -208,7 +208,7 @@ def _findings(files: NodeFiles, options: KubeletOptions) -> list[Finding]:
         findings = [_doubted(problem, doubt) for problem in findings]
 
     intact_records = replace(records, state=checkpoints.state_of(intact))
-    return [*findings, *_contents(intact_records, machine, config)]
+    return [*findings, *_contents(intact_records, machine, config), *_outside(intact)]
 
 
 def _doubted(problem: Finding, doubt: str) -> Finding:
@@ -273,6 +273,16 @@ def _formats(values: Mapping[str, Any], config: KubeletConfig) -> Iterator[Findi
         elif value.version + (path == MEMORY_STATE) > newest and not takes_all:
             text = f"it is written with the feature gate {_POD_LEVEL_GATE}, which is off"
             yield finding("newer-format", text, file=path)
+
+
+def _outside(values: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield what a file says beside the text in it that counts alone, where they differ."""
+    for path in (CPU_STATE, MEMORY_STATE):
+        value = values.get(path)
+        if value is not None and value.other_outside:
+            keys = " and ".join(value.other_outside)
+            text = f"{keys} beside data is not what data says, and data counts"
+            yield finding("beside-data", text, file=path)
 
 
 def _contents(

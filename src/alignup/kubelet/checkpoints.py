@@ -62,12 +62,15 @@ class Checkpoint:
         is_data: whether a text in the file, and its own checksum, count (from Kubernetes 1.37 on).
         checksum: as it is written; 0: none.
         expected_checksum: the one that the kubelet computes of the content.
+        other_outside: the keys of which the file says something else beside that text, such as
+            `entries`; no kubelet that reads the text heeds them.
     """
 
     version: int = 0
     is_data: bool = False
     checksum: int = 0
     expected_checksum: int = 0
+    other_outside: tuple[str, ...] = ()
 
     @property
     def is_intact(self) -> bool:
@@ -118,13 +121,29 @@ def decode_with_data(
     if not (wire.data or wire.data_checksum) or f"V{data_version}" not in versions:
         return wire, None
 
+    inner = decode_checkpoint(wire.data.encode(), kind, expected, f"data in {source}")
     checkpoint = Checkpoint(
         version=data_version,
         is_data=True,
         checksum=wire.data_checksum,
         expected_checksum=checksum_of(f"(string){wire.data}"),
+        other_outside=tuple(_differing_keys(wire, inner)),
     )
-    return decode_checkpoint(wire.data.encode(), kind, expected, f"data in {source}"), checkpoint
+    return inner, checkpoint
+
+
+def _differing_keys(outer: DataWire, inner: DataWire) -> Iterator[str]:
+    """Yield the keys of which a file says one thing, and the text in it another.
+
+    What a kubelet writes into the text only, such as the CPUs of whole pods, is none of them.
+    """
+    own_names = set(DataWire.__struct_fields__)
+    keys = zip(outer.__struct_fields__, outer.__struct_encode_fields__, strict=True)
+    for name, key in keys:
+        beside, within = getattr(outer, name), getattr(inner, name)
+        is_in_text_only = name == "pod_entries" and not beside
+        if name not in own_names and not is_in_text_only and (beside or {}) != (within or {}):
+            yield key
 
 
 def decode_checkpoint(data: bytes, kind: type[_T], expected: str, source: str) -> _T:

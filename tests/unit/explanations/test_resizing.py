@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,9 @@ from alignup.kubernetes.kubelet_config import KubeletConfig
 from alignup.kubernetes.manifest import resized_pod, resources_of
 from alignup.node import Node
 from inputs.strategies import seeds
+
+RECORDED = Path(__file__).parents[2] / "recorded" / "kubernetes"
+DECLARED = (RECORDED / "declared-features.txt").read_text().splitlines()
 
 MACHINE = {
     "numaNodes": [
@@ -63,6 +67,21 @@ def test_the_words_of_each_release_have_a_cause(version, resources, cause) -> No
     node = node_of(version)
     assert node.admit(pod("a", amounts("2")))
     assert cause in explain_resize(node, "a", {"c": resources}).cause
+
+
+@pytest.mark.parametrize(("version", "is_named"), [("1.35", False), ("1.36", True), ("1.37", True)])
+def test_that_no_node_declares_such_resizes_is_named(version, is_named) -> None:
+    """As the features of the packages of these releases, recorded, say."""
+    node = node_of(version)
+    assert node.admit(pod("a", amounts("2")))
+    cause = explain_resize(node, "a", {"c": amounts("3")}).cause
+    assert ("GuaranteedQoSPodCPUResize" in cause) is is_named
+
+    memory = explain_resize(node, "a", {"c": amounts("2", "2Gi")}).cause
+    assert "GuaranteedQoSPodCPUResize" not in memory
+
+    release = next(line for line in DECLARED if line.startswith(f"0.{version.split('.')[1]}."))
+    assert ("GuaranteedQoSPodCPUResize" in release) is not is_named
 
 
 def test_a_guaranteed_pod_may_be_made_anew() -> None:

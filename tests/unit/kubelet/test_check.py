@@ -14,12 +14,13 @@ import pytest
 from alignup import Node, read_kubelet_node, read_machine
 from alignup.errors import AlignupWarning, InputError
 from alignup.kubelet.check import check_node, foretell, refused_configuration
+from alignup.kubelet.checkpoints import checksum_of
 from alignup.kubelet.layout import FolderFiles, open_node
 from alignup.machine.device_inventory import Device
 from alignup.node.restart import restarted
 from alignup.records import json_fields
 from inputs.kernel_trees import server
-from inputs.kubelet_faults import FAULTS, MEMORY, Place, mixed_groups, newer_format
+from inputs.kubelet_faults import CPU, FAULTS, MEMORY, Place, mixed_groups, newer_format
 from inputs.kubelet_files import CONFIG, EXAMPLE, guaranteed, write_node, write_root
 
 GPUS = {"nvidia.com/gpu": [Device(f"gpu{i}", (i % 2,)) for i in range(4)]}
@@ -164,6 +165,29 @@ def test_of_a_release_that_is_not_known_one_warning_says_what_is_not(place):
         assert text.endswith(
             "(as kubelet 1.38 (a preview: 1.38.0-beta.0) reads it; what 1.99 reads is not known)"
         )
+
+
+@pytest.mark.parametrize(("name", "key"), [(CPU, "defaultCpuSet"), (MEMORY, "entries")])
+def test_an_edit_beside_the_text_that_counts_is_told_and_changes_nothing(place, name, key):
+    """A kubelet 1.37 reads the text in `data`; what it gives is what that says."""
+    path = place.state / name
+    written = json.loads(path.read_text())
+    text = json.dumps({item: value for item, value in written.items() if item != "checksum"})
+    written = {**written, "data": text, "dataChecksum": checksum_of(f"(string){text}")}
+    path.write_text(json.dumps(written))
+    files = FolderFiles(place.root)
+    newer, older = {"kubelet_version": "1.37"}, {"kubelet_version": "1.36"}
+    assert check_node(files, newer) == check_node(files, older) == []
+
+    path.write_text(json.dumps({**written, key: "1" if name == CPU else {}}))
+    [told] = check_node(files, newer)
+    assert (told.kind, told.file, told.stops) == ("beside-data", str(path), False)
+    assert told.text == f"{key} beside data is not what data says, and data counts"
+    assert "dataChecksum" in told.repair
+
+    # an older kubelet reads what was edited, and its checksum is wrong
+    kinds = {problem.kind for problem in check_node(files, older)}
+    assert f"{'cpu' if name == CPU else 'memory'}-checksum" in kinds
 
 
 def place_with(root, *pods, **config):

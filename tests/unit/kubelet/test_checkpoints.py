@@ -277,6 +277,7 @@ def test_the_text_beside_the_older_format_counts_alone(kind, read):
     before = read(json.dumps(wire).encode())
     beside = read(json.dumps({**wire, "entries": {}, "checksum": 1}).encode())
     assert (beside.entries, beside.is_intact) == (before.entries, True)
+    assert (before.other_outside, beside.other_outside) == ((), ("entries",))
     assert not read(
         json.dumps({**wire, "dataChecksum": wire["dataChecksum"] ^ 1}).encode()
     ).is_intact
@@ -288,6 +289,28 @@ def test_the_text_beside_the_older_format_counts_alone(kind, read):
 
     without = {key: value for key, value in wire.items() if not key.startswith("data")}
     assert read(json.dumps(without).encode()).is_intact
+
+
+@pytest.mark.parametrize("gate", BY_GATE)
+@pytest.mark.parametrize(("kind", "read"), [("cpu", read_cpu_state), ("memory", read_memory_state)])
+def test_what_a_kubelet_writes_beside_the_text_is_no_edit(gate, kind, read):
+    """It writes the CPUs and memory of whole pods into the text only."""
+    assert read(BY_GATE[gate][kind].encode()).other_outside == ()
+
+
+@pytest.mark.parametrize(
+    ("kind", "read", "key", "value"),
+    [
+        ("cpu", read_cpu_state, "policyName", "none"),
+        ("cpu", read_cpu_state, "defaultCpuSet", "0-7"),
+        ("cpu", read_cpu_state, "podEntries", {"uid-z": {"cpuSet": "7"}}),
+        ("memory", read_memory_state, "policyName", "None"),
+        ("memory", read_memory_state, "machineState", {}),
+    ],
+)
+def test_each_key_that_was_edited_beside_the_text_is_told(kind, read, key, value):
+    wire = {**json.loads(BY_GATE[""][kind]), key: value}
+    assert read(json.dumps(wire).encode()).other_outside == (key,)
 
 
 def test_a_pod_keeps_what_it_has_as_a_whole_until_its_last_container_is_gone():
