@@ -7,10 +7,11 @@ from itertools import pairwise
 
 import pytest
 
-from alignup import Node, explain, read_machine
-from alignup.pictures.drawing import explanation_scene, explanations_page
+from alignup import Node, draw, explain, read_machine
+from alignup.errors import InputError
+from alignup.pictures.drawing import MOST_SHOWN, explanation_scene, explanations_page
 from alignup.pictures.picture import drawing_of
-from inputs.pictures import HOSTILE, pod, read_page, texts_of, used_node
+from inputs.pictures import HOSTILE, parsed, pod, read_page, texts_of, used_node
 
 REFUSED = explain(used_node(), pod("new", 4, gpu=1))
 ADMITTED = explain(used_node(), pod("new", 2))
@@ -150,3 +151,55 @@ def test_bars_and_remarks_write_amounts_alike(small_amount: str, large_amount: s
         assert free in drawn, (numa_id, free)
 
     assert not any(text.endswith(": 0Gi") for text in drawn)
+
+
+def test_what_is_drawn_is_saved_as_a_picture_or_a_page(tmp_path) -> None:
+    """The ending of the file, in letters of any case, says which; an admission is a page only."""
+    node = used_node()
+    admission = node.admit(pod("new", 2))
+    subjects = {"machine": node.machine, "node": node, "explanation": explain(node, pod("x", 60))}
+    for name, subject in subjects.items():
+        picture, page = tmp_path / f"{name}.SVG", tmp_path / f"{name}.html"
+        draw(subject).save(picture)
+        draw(subject).save(str(page))
+        assert parsed(picture.read_text("utf-8")).tag.endswith("svg")
+        assert {"html", "svg", "table"} <= set(read_page(page.read_text("utf-8")).tags)
+
+    draw(admission).save(tmp_path / "admission.html")
+    seen = read_page((tmp_path / "admission.html").read_text("utf-8"))
+    assert "svg" not in seen.tags
+    assert "✓ admitted" in seen.text
+
+    with pytest.raises(InputError, match=r"expected a file \.html, got .* at the drawing"):
+        draw(admission).save(tmp_path / "admission.svg")
+    with pytest.raises(InputError, match=r"expected a file \.svg or \.html, got .* at the drawing"):
+        draw(node).save(tmp_path / "node.png")
+    with pytest.raises(InputError, match=r"cannot write the drawing"):
+        draw(node).save(tmp_path / "no-folder" / "node.svg")
+
+
+def test_a_notebook_shows_a_picture_or_a_page_and_never_both() -> None:
+    node = used_node()
+    for subject in (node.machine, node):
+        assert draw(subject)._repr_svg_()
+        assert draw(subject)._repr_html_() is None
+    for subject in (node.admit(pod("new", 2)), explain(node, pod("x", 60))):
+        assert draw(subject)._repr_html_()
+        assert draw(subject)._repr_svg_() is None
+
+    with pytest.raises(TypeError, match="expected a Machine, Node, Admission or Explanation, got"):
+        draw("node")
+
+
+def test_of_a_page_of_many_pods_the_first_are_shown() -> None:
+    node = used_node()
+    explained = [replace(explain(node, pod(f"x{number}", 60)), machine=None) for number in (1, 2)]
+    several = [explained[0]] * (MOST_SHOWN - 1) + [explained[1]]
+
+    page = explanations_page("node", several)
+    assert page.count("default/x2: ✗ refused") == 1
+    assert f"the first {MOST_SHOWN} of" not in page
+
+    page = explanations_page("node", [explained[0], *several])
+    assert "default/x2" not in page
+    assert f"the first {MOST_SHOWN} of {MOST_SHOWN + 1} pods" in page
