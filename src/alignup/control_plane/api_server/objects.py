@@ -11,7 +11,7 @@ import sys
 import warnings
 from collections.abc import Iterable, Mapping, Sequence  # msgspec reads annotations
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
@@ -26,6 +26,9 @@ from alignup.text.json_text import check_levels, decode_json
 
 if TYPE_CHECKING:
     from alignup.cluster.evictions import Rules
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
 
 _POLICY_PREFIX: Final = "scheduling.koordinator.sh/"
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
@@ -225,6 +228,20 @@ class WatchedPod(Record):
     since: str = ""
 
 
+class Memo(dict[_Key, _Value]):
+    """What was worked out before; all of it goes where another key would be one too many."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
+
+    def __setitem__(self, key: _Key, value: _Value) -> None:
+        if len(self) == self._most and key not in self:
+            self.clear()
+
+        super().__setitem__(key, value)
+
+
 class PodReader:
     """Makes the records of pods.
 
@@ -232,8 +249,8 @@ class PodReader:
     """
 
     def __init__(self) -> None:
-        self._templates: dict[bytes, Pod] = {}
-        self._labels: dict[tuple[tuple[str, str], ...], Mapping[str, str]] = {}
+        self._templates: Memo[bytes, Pod] = Memo(_MOST_TEMPLATES)
+        self._labels: Memo[tuple[tuple[str, str], ...], Mapping[str, str]] = Memo(_MOST_TEMPLATES)
 
     def read(self, pod_object: PodObject) -> WatchedPod:
         """Return the record of a pod.
@@ -272,9 +289,6 @@ class PodReader:
             )
             changes["constraints"] = replace(pod.constraints, claims=claims)
 
-        if len(self._labels) >= _MOST_TEMPLATES:
-            self._labels.clear()
-
         labels = metadata.labels or {}
         namespace = sys.intern(metadata.namespace)
         pod = pod.renamed(
@@ -295,7 +309,11 @@ class PodReader:
 
         since = sys.intern(pod_object.status.start_time or metadata.creation_timestamp or "")
         # by place, which takes half as long as by name
-        shared = self._labels.setdefault(tuple(labels.items()), labels)
+        key = tuple(labels.items())
+        shared = self._labels.get(key)
+        if shared is None:
+            shared = self._labels[key] = labels
+
         facts = controller, spec.is_particular, bool(spec.node_selector), since
         return WatchedPod(pod, spec.priority or 0, node, is_leaving, shared, *facts)
 
@@ -312,9 +330,6 @@ class PodReader:
             template = self._templates.get(key)
             if template is None:
                 check_levels(key, "resources as amounts by name")
-                if len(self._templates) >= _MOST_TEMPLATES:
-                    self._templates.clear()
-
                 with warnings.catch_warnings():
                     warnings.filterwarnings("ignore", IGNORED_CLAIMS)
                     template = read_pod(_manifest(spec))

@@ -23,6 +23,7 @@ from alignup.cluster.cluster import Cluster, Evaluation, NodeAmounts, row_of_amo
 from alignup.cluster.koordinator import judge_nodes
 from alignup.cluster.node_totals import demand_key
 from alignup.cluster.ranking import Layouts, layouts_of, refusal_texts, short_cause
+from alignup.control_plane.api_server.objects import Memo
 from alignup.control_plane.scheduler.node_state import AmountsMember, ExactMember, emptied
 from alignup.errors import AlignupError, warn
 from alignup.koordinator.effective import NODE_LABEL, pod_policy
@@ -571,19 +572,19 @@ class View:
         self._is_stale = True
         self._layouts: Layouts | None = None
         # By what a pod asks for and the strategy, which nodes would take it without other pods.
-        self._without_pods: dict[object, npt.NDArray[np.bool_]] = {}
+        self._without_pods: Memo[object, npt.NDArray[np.bool_]] = Memo(_MOST_KINDS)
         # By member and by what a pod asks for, why the member refuses it as it is now.
-        self._causes: dict[str, dict[object, str]] = {}
+        self._causes: dict[str, Memo[object, str]] = {}
         # The same of the profile, with whether it does and the score; of empty nodes by the names
         # that they have here.
-        self._profiled: dict[str, dict[object, tuple[bool, float, str]]] = {}
+        self._profiled: dict[str, Memo[object, tuple[bool, float, str]]] = {}
 
         # Counts changes: what was judged under the same number still holds.
         self.version = 0
         # By member, the version when it changed last, the newest at the end.
         self._changed_at: dict[str, int] = {}
         # By what a pod asks for and the strategy, what all members say, and as of which version.
-        self._judgements: dict[object, tuple[Evaluation | None, int]] = {}
+        self._judgements: Memo[object, tuple[Evaluation | None, int]] = Memo(_MOST_JUDGED)
 
     def touch(self, name: str) -> None:
         """Note that what a member has to give changed."""
@@ -659,8 +660,6 @@ class View:
             or (changed and self._profile)
         ):
             answer = self.judge(pod, strategy)
-            if len(self._judgements) >= _MOST_JUDGED:
-                self._judgements.clear()
         elif changed:
             job = self._cluster.job(pod)
             self._cluster.judge(job, pod, strategy, answer, 0, len(changed), self.numbers(changed))
@@ -685,7 +684,7 @@ class View:
         That takes long: it is asked where something changed.
         """
         kind = demand_key(pod)
-        verdicts_of_nodes = [self._profiled.setdefault(name, {}) for name in names]
+        verdicts_of_nodes = [self._profiled.setdefault(name, Memo(_MOST_KINDS)) for name in names]
         stale = [
             name
             for name, verdicts in zip(names, verdicts_of_nodes, strict=True)
@@ -694,8 +693,6 @@ class View:
         if stale:
             for verdict in judge_nodes(cluster, pod, self._profile, *stale):
                 verdicts = self._profiled[verdict.node]
-                if len(verdicts) >= _MOST_KINDS:
-                    verdicts.clear()
                 verdicts[kind] = verdict.admitted, verdict.score, verdict.message
 
         return [verdicts[kind] for verdicts in verdicts_of_nodes]
@@ -767,10 +764,8 @@ class View:
 
         Pods of a kind that wait ask often, and few nodes change between.
         """
-        causes = self._causes.setdefault(self._cluster.names[number], {})
+        causes = self._causes.setdefault(self._cluster.names[number], Memo(_MOST_KINDS))
         if kind not in causes:
-            if len(causes) >= _MOST_KINDS:
-                causes.clear()
             causes[kind] = short_cause(self._cluster.nodes[number], pod)
 
         return causes[kind]
@@ -780,8 +775,6 @@ class View:
         self._settle()
         key = demand_key(pod), strategy
         if key not in self._without_pods:
-            if len(self._without_pods) >= _MOST_KINDS:
-                self._without_pods.clear()
             admitted = self._judged(self._empties, pod, strategy).admitted
             self._without_pods[key] = admitted[self._kinds]
 
@@ -802,9 +795,9 @@ class View:
         self._index = {name: number for number, name in enumerate(names)}
 
         self._rows = {}
-        self._without_pods = {}
+        self._without_pods = Memo(_MOST_KINDS)
         self._profiled = {}
-        self._judgements = {}
+        self._judgements = Memo(_MOST_JUDGED)
         self._changed_at = {}
         self._layouts = None
 

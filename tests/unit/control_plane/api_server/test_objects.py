@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from alignup.control_plane.api_server.objects import (
+    Memo,
     PodReader,
     WatchedPod,
     decode_budget,
@@ -213,3 +214,15 @@ def test_a_pod_comes_back_where_its_controller_makes_another_anywhere(
 
 def test_a_pod_of_which_no_time_is_known_is_the_oldest() -> None:
     assert rules_of([watched("p")], []).standings["uid-p"].since == 0.0
+
+
+def test_a_memo_forgets_all_for_one_too_many() -> None:
+    memo: Memo[str, int] = Memo(2)
+    memo["a"], memo["b"] = 1, 2
+    assert memo == {"a": 1, "b": 2}
+
+    memo["a"] = 3
+    assert memo == {"a": 3, "b": 2}
+
+    memo["c"] = 4
+    assert memo == {"c": 4}
