@@ -55,7 +55,9 @@ _ALIGNMENT_IN_WORDS: Final = {
 }
 
 
-@options.subcommand("admit", "0 if every pod is admitted; 1 if one is refused")
+@options.subcommand(
+    "admit", "0 if every pod is admitted; 1 if one is refused, or requests what is unknown here"
+)
 def command(
     *,
     source: NodeSource = options.all_of(NodeSource),
@@ -115,12 +117,27 @@ def command(
         print_json(*present_answers)
         for pod, admission, offers, outcome in answers:
             print_json(
-                answer_dict(node, pod, admission, offers) | claims_dict(outcome) | faults[pod.uid]
+                answer_dict(node, pod, admission, offers)
+                | claims_dict(outcome)
+                | faults[pod.uid]
+                | unknown_dict(node.unknown_requests(pod))
             )
     else:
         show(node, loaded.title, answers, requested.present)
 
-    return 0 if all(admission.admitted for _, admission, *_ in answers) else 1
+    are_admitted = all(admission.admitted for _, admission, *_ in answers)
+    is_sure = source.ignore_unknown or not any_is_open(node, requested.pods)
+    return 0 if are_admitted and is_sure else 1
+
+
+def any_is_open(node: Node, pods: Sequence[Pod]) -> bool:
+    """Return whether a manager could refuse one of some pods for requests that are unknown here."""
+    return any(node.leaves_open(node.unknown_requests(pod)) for pod in pods)
+
+
+def unknown_dict(unknown: Mapping[str, int]) -> dict[str, Any]:
+    """Return what a pod requests of which nothing is known, as JSON has it, if there is any."""
+    return {"unknown": dict(unknown)} if unknown else {}
 
 
 def fault_of(node: Node, pod: Pod) -> dict[str, str]:
@@ -210,6 +227,7 @@ def compare(
     }
     pods: Sequence[Pod] | None = None
     options: set[str] = set()
+    is_open = False
     # for each pod, what each release comes upon with it
     faults: list[dict[KubeletVersion, str]] = []
     for version, report in reports.items():
@@ -223,15 +241,18 @@ def compare(
 
         if pods is None:
             pods = asked_pods(names, source, loaded).pods
+            say_what_is_ignored(loaded, pods, source)
 
         node = loaded.node
         options.update(set_options(node.config.topology_manager_policy_options))
         options.update(set_options(node.config.cpu_manager_policy_options))
         report["pods"] = []
+        is_open = is_open or any_is_open(node, pods)
         for index, pod in enumerate(pods):
             pod_faults = said_faults(node, pod)
+            unknown = unknown_dict(node.unknown_requests(pod))
             answer = answer_dict(node, pod, node.admit(pod))
-            report["pods"].append(fault_dict(pod_faults) | answer)
+            report["pods"].append(fault_dict(pod_faults) | answer | unknown)
             if index == len(faults):
                 faults.append({})
             sentences = [f"the kubelet {fault.does}: {fault.text}" for fault in pod_faults]
@@ -247,10 +268,11 @@ def compare(
     else:
         show_comparison(reports, pods or (), sorted(options), faults)
 
-    return all(
+    are_admitted = all(
         "pods" in report and all(answer["admitted"] for answer in report["pods"])
         for report in reports.values()
     )
+    return are_admitted and (source.ignore_unknown or not is_open)
 
 
 def check_upgrade(source: NodeSource, version: KubeletVersion) -> None:
@@ -376,7 +398,15 @@ def say_what_is_ignored(loaded: LoadedNode, pods: Sequence[Pod], source: NodeSou
     }
     for resource in sorted(resources.difference(loaded.node.pools)):
         question = meant_words(resource, loaded)
-        complain(f"{resource} is not on this machine; ignored, as a kubelet does{question}")
+        if loaded.node.knows_devices:
+            complain(f"{resource} is not on this machine; ignored, as a kubelet does{question}")
+        elif source.ignore_unknown:
+            complain(f"{resource} is unknown here; ignored{question}")
+        else:
+            complain(
+                f"{resource} is unknown here, so exit status 1; --devices tells of it, "
+                f"--ignore-unknown ignores it{question}"
+            )
 
     for pod in pods:
         if POLICIES in (pod.annotations or ()) and not loaded.node.beyond_kubelet:
@@ -510,13 +540,17 @@ def show_containers(console: Console, node: Node, admission: Admission) -> None:
 
 def show_pod(console: Console, node: Node, pod: Pod, admission: Admission) -> None:
     """Print one pod: a table, or the reason."""
+    from alignup.explanations.words import extent_in_words, extent_with_help
+
     label = safe(pod.namespaced_name)
     if not admission.admitted:
         console.print(f"{mark(console, good=False)} {label} refused: [bold]{admission.reason}[/]")
         console.print(f"  {safe(admission.message)}")
         return
 
+    unknown = node.unknown_requests(pod)
     verdict = f"{label} admitted"
+    verdict += safe(extent_with_help(extent_in_words(node, pod, unknown), unknown))
     if not admission.exact:
         verdict += " (the search for the best alignment reached its limit; this is the best found)"
 
@@ -526,7 +560,7 @@ def show_pod(console: Console, node: Node, pod: Pod, admission: Admission) -> No
         count = counted(len(evicted_pods), "pod")
         verdict += safe(f", after {count} {verb} evicted: {', '.join(evicted_pods)}")
 
-    console.print(f"{mark(console, good=True)} {verdict}")
+    console.print(f"{mark(console, good=None if node.leaves_open(unknown) else True)} {verdict}")
     show_containers(console, node, admission)
     for line in sharing_lines(node, pod):
         console.print(f"  {safe(line)}")

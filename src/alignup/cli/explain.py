@@ -55,7 +55,9 @@ _NEARNESS: Final = {
 }
 
 
-@options.subcommand("explain", "0 if every pod is admitted; 1 if one is refused")
+@options.subcommand(
+    "explain", "0 if every pod is admitted; 1 if one is refused, or requests what is unknown here"
+)
 def command(
     *,
     source: inputs.NodeSource = options.all_of(inputs.NodeSource),
@@ -147,6 +149,9 @@ def command(
             lambda: explanations_page(title, explanations),
         )
 
+    is_open = any(explanation.is_open for explanation in explanations)
+    if is_open and not source.ignore_unknown:
+        return 1
     return 0 if all(explanations) else 1
 
 
@@ -298,7 +303,8 @@ class Teller:
             return None
 
         has_far_devices = case.outcome is not None and case.outcome.meet is False
-        if case.explanation.admitted and not has_far_devices:
+        is_settled = case.explanation.admitted and not case.explanation.is_open
+        if is_settled and not has_far_devices:
             return None
         return self._other_nodes.taking(case.pod)
 

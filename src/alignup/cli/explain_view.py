@@ -27,7 +27,7 @@ from alignup.records import replace
 from alignup.text.counting import counted, named, some_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from alignup.cli.terminal import Console
     from alignup.explanations.explanation import Explanation, PlacePart, ResourcePart, Step
@@ -115,7 +115,8 @@ def show_explanation(
     if len(causes) > 1:
         sentence += f" ({counted(len(causes) - 1, 'more cause')} below)"
 
-    show_prose(console, sentence.removeprefix("admitted").lstrip(",; "))
+    sentence = sentence.removeprefix("admitted").lstrip(",; ")
+    show_prose(console, sentence.removeprefix(explanation.extent).lstrip("; "))
     if explanation.log:
         show_log(console, explanation.log)
 
@@ -167,12 +168,18 @@ def show_verdict(console: Console, explanation: Explanation) -> None:
     verdict = "admitted"
     if not explanation.admitted:
         verdict = f"refused: {safe(explanation.reason)}"
+    elif explanation.is_open:
+        sign = mark(console, good=None)
 
     rules = "policy none"
     if explanation.policy != "none":
         rules = f"{explanation.policy}, scope {explanation.scope}"
 
-    console.print(f"{sign} [bold]{safe(explanation.pod)}[/] {verdict} ({rules})")
+    sentence = f"{sign} [bold]{safe(explanation.pod)}[/] {verdict} ({rules})"
+    if explanation.admitted:
+        sentence += safe(words.extent_with_help(explanation.extent, explanation.unknown))
+
+    console.print(sentence)
 
 
 def _causes(console: Console, explanation: Explanation) -> Sequence[str]:
@@ -363,7 +370,7 @@ def show_step(
         resources = tuple(part for part in resources if part.resource in explanation.blamed)
 
     if resources:
-        show_resources(console, resources, explanation.named_first)
+        show_resources(console, resources, explanation)
         show_left_out(console, len(step.resources) - len(resources), "resource")
     elif step.container is not None:
         console.print("requests nothing that is allocated by NUMA node")
@@ -379,7 +386,7 @@ def show_step(
 
 
 def show_resources(
-    console: Console, resources: Sequence[ResourcePart], named_first: Collection[str]
+    console: Console, resources: Sequence[ResourcePart], explanation: Explanation
 ) -> None:
     """Print what was asked, there and offered.
 
@@ -387,7 +394,9 @@ def show_resources(
     """
     rows: list[tuple[str, ...]] = [
         (*cells, holders.replace(", ", "\n"))
-        for *cells, holders in words.resource_rows(resources, named_first)
+        for *cells, holders in words.resource_rows(
+            resources, explanation.named_first, explanation.unknown
+        )
     ]
     columns: tuple[str, ...] = words.RESOURCE_COLUMNS
     reserved = columns.index("reserved")

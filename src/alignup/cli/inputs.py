@@ -355,6 +355,9 @@ class NodeSource(options.Gathered):
     lenient: bool = options.flag(
         "Accept configuration options whose feature gates are off by default, with a warning."
     )
+    ignore_unknown: bool = options.flag(
+        "Exit with 0 although a pod requests devices, or pinned memory, that nothing here tells of."
+    )
     managers_only: bool = options.flag(
         "Skip what a kubelet checks outside its managers: totals of all pods, their number, node "
         "name, selector, taints, ports and operating system."
@@ -451,6 +454,7 @@ def load_described_node(source: NodeSource, version: KubeletVersion | None = Non
     from alignup.kubernetes.versions import NEWEST
     from alignup.machine.load import load_with_devices
     from alignup.node import Node, plugins_of
+    from alignup.node.node import UNKNOWN_DEVICES
     from alignup.node.restart import check_start
     from alignup.text.documents import TEXT_LIMIT
 
@@ -484,6 +488,9 @@ def load_described_node(source: NodeSource, version: KubeletVersion | None = Non
             check_start(loaded.machine, kubelet)
 
     node = Node(loaded.machine, kubelet, loaded.devices, plugins_of(loaded.preferred_sets))
+    node.knows_devices = loaded.machine.knows_devices
+    # commands say so of each pod
+    warnings.filterwarnings("ignore", UNKNOWN_DEVICES)
     return LoadedNode(node, title_of(source.machine, node), loaded.pods)
 
 

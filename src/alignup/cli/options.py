@@ -48,10 +48,10 @@ SECTIONS: Final = {
     "Cluster": "--context --kubeconfig --namespace --nodes",
     "Rules": (
         "--as-kubelet --attempts --beyond-kubelet --blind --dra-hints --exact --feature-gate "
-        "--full-cores --idle-siblings --isolated --koordinator-profile --layout --lenient "
-        "--managers-only --memory-from --memory-kind --pair --reading --rebalance --release "
-        "--require-dra-alignment --reserve --same-l3 --same-socket --seed --spread --strategy "
-        "--threads"
+        "--full-cores --idle-siblings --ignore-unknown --isolated --koordinator-profile --layout "
+        "--lenient --managers-only --memory-from --memory-kind --pair --reading --rebalance "
+        "--release --require-dra-alignment --reserve --same-l3 --same-socket --seed --spread "
+        "--strategy --threads"
     ),
     "Output": (
         "--distances --env --format --hints --html --json --json-fd --log-format --log-level "
@@ -63,11 +63,11 @@ SECTIONS: Final = {
 RARE: Final = frozenset(
     """
     --all-devices --as-kubelet --beyond-kubelet --cgroup --device-plugins --device-resource
-    --dra-hints --idle-siblings --insecure-bind --isolated --koordinator-profile --layout --lease
-    --lenient --managers-only --memory-from --memory-kind --near-cpus --no-bind --no-cgroups
-    --no-device-plugins --no-events --no-fsync --no-mounts --pair --podresources --product --reading
-    --require-dra-alignment --reserve --reserved-cpus --resize --same-l3 --same-socket --scenarios
-    --seed --selectors --spread --threads
+    --dra-hints --idle-siblings --ignore-unknown --insecure-bind --isolated --koordinator-profile
+    --layout --lease --lenient --managers-only --memory-from --memory-kind --near-cpus --no-bind
+    --no-cgroups --no-device-plugins --no-events --no-fsync --no-mounts --pair --podresources
+    --product --reading --require-dra-alignment --reserve --reserved-cpus --resize
+    --same-l3 --same-socket --scenarios --seed --selectors --spread --threads
     admit:--kubeconfig admit:--node-name admit:--resources agent:--devices
     agent:--kubelet-version agent:--resources agent:--state explain:--kubeconfig
     explain:--node-name explain:--nodes explain:--replicas explain:--resources extender:--pod

@@ -250,11 +250,16 @@ def can_write(console: Console, text: str) -> bool:
     return True
 
 
-def mark(console: Console, *, good: bool) -> str:
-    """Return a tick or a cross in colour, or a word where the console's encoding lacks them."""
+def mark(console: Console, *, good: bool | None) -> str:
+    """Return a tick or a cross in colour, or a word where the console's encoding lacks them.
+
+    None: it is not known, for which a question mark stands.
+    """
     sign, word, colour = "✗", "no", "red"
     if good:
         sign, word, colour = "✓", "ok", "green"
+    elif good is None:
+        sign, word, colour = "?", "?", "yellow"
 
     if not can_write(console, sign):
         sign = word

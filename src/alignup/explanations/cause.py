@@ -492,11 +492,22 @@ def without_requests(pod: Pod, container: str | None, resources: Collection[str]
     )
 
 
-def admitted_cause(trial: Trial, containers: Sequence[ContainerPart]) -> Cause:
+def admitted_cause(trial: Trial, containers: Sequence[ContainerPart], extent: str = "") -> Cause:
     """Return in one sentence how well the pod is aligned.
 
-    The kind is `aligned`, `missed` or `not aligned`.
+    The kind is `aligned`, `missed` or `not aligned`. The sentence begins with `admitted` and the
+    extent, which says how far the verdict goes where something is unknown.
     """
+    cause = _alignment(trial, containers, is_whole=not extent)
+    if not extent:
+        return cause
+
+    rest = cause.sentence.removeprefix("admitted").lstrip(",; ")
+    return replace(cause, sentence=f"admitted, {extent}; {rest}")
+
+
+def _alignment(trial: Trial, containers: Sequence[ContainerPart], *, is_whole: bool) -> Cause:
+    """Return in one sentence how well the pod is aligned; `is_whole`: all that it requests."""
     room = ""
     if trial.admission.preempted:
         room = f"; the kubelet evicts {', '.join(trial.admission.preempted)} to make room"
@@ -523,8 +534,9 @@ def admitted_cause(trial: Trial, containers: Sequence[ContainerPart]) -> Cause:
     allocations = {container.name: container.got for container in containers if container.got}
     places = places_in_words(trial.before, allocations)
     if not places:
+        what = "nothing" if is_whole else "nothing else"
         return Cause(
-            f"admitted; it requests nothing that is aligned to NUMA nodes{room}", "not aligned"
+            f"admitted; it requests {what} that is aligned to NUMA nodes{room}", "not aligned"
         )
 
     if far:

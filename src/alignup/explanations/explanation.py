@@ -241,6 +241,10 @@ class Explanation(Record):
             that was decided, earlier containers of the pod among them.
         machine: for pictures.
         tried: of a refused pod that nothing helps, which kinds of changes were tried.
+        unknown: what the pod requests of which nothing is known here, by the name of the resource;
+            see `Node.unknown_requests`.
+        is_open: a manager could refuse the pod for what is unknown.
+        extent: how far the verdict goes where something is unknown, in words; empty: all the way.
         notes: what else matters once the pod is admitted, in sentences: which CPUs it shares.
         log: of a refusal that a kubelet's log tells of: the kubelet's `message`, the `best` hint of
             the decision that refused, what its hints are `merged` into, whether that `agrees`
@@ -277,6 +281,9 @@ class Explanation(Record):
     notes: tuple[str, ...] = ()
     tried: tuple[str, ...] = field(default=(), repr=False)
     log: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    unknown: Mapping[str, int] = field(default_factory=dict)
+    is_open: bool = False
+    extent: str = field(default="", repr=False)
 
     @property
     def cause(self) -> str:
@@ -367,4 +374,6 @@ class Explanation(Record):
 
         if self.log:
             fields["log"] = self.log
+        if self.unknown:
+            fields["unknown"] = dict(self.unknown)
         return fields

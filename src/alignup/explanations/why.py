@@ -23,7 +23,7 @@ from alignup.explanations.product import Choice, merged_score, product_of, reach
 from alignup.explanations.removals import kept_after_init
 from alignup.explanations.suggestions import kinds_tried, suggestions_for
 from alignup.explanations.trial import Question, Trial, tried
-from alignup.explanations.words import shared_pool_notes
+from alignup.explanations.words import extent_in_words, shared_pool_notes
 from alignup.kubernetes.pod import Container, Pod, is_pinned_memory, why_shared
 from alignup.records import replace
 from alignup.topology_manager.policy import is_as_written
@@ -84,8 +84,10 @@ def explain(node: Node, pod: Pod | Mapping[str, Any], *, suggest: bool = True) -
 
     admission = trial.admission
     refused_container = None
+    unknown = node.unknown_requests(pod)
+    extent = extent_in_words(node, pod, unknown)
     if admission.refusal is None:
-        causes: tuple[Cause, ...] = (admitted_cause(trial, containers),)
+        causes: tuple[Cause, ...] = (admitted_cause(trial, containers, extent),)
         shown_causes = causes
     else:
         refused_container = admission.refusal.container
@@ -137,6 +139,9 @@ def explain(node: Node, pod: Pod | Mapping[str, Any], *, suggest: bool = True) -
         machine=node.machine,
         notes=notes,
         tried=kinds,
+        unknown=unknown,
+        is_open=node.leaves_open(unknown),
+        extent=extent,
     )
 
 

@@ -12,7 +12,7 @@ from alignup.records import replace
 from alignup.text.counting import amount_in, named, shared_unit, short_bytes, some_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
     from alignup.explanations.explanation import (
         ContainerPart,
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         ResourcePart,
         Step,
     )
+    from alignup.kubernetes.pod import Pod
     from alignup.kubernetes.versions import KubeletVersion
     from alignup.node.holdings import MemoryGroup
     from alignup.node.node import Node
@@ -37,6 +38,10 @@ RESOURCE_COLUMNS: Final = (
 )
 RESOURCE_NUMBERS: Final = ("asked", "there", "reserved", "free")
 NEIGHBOUR_COLUMNS: Final = ("admitted already", "NUMA nodes", "CPUs", "memory", "devices")
+# What tells of what is unknown.
+SOURCE_OF_DEVICES: Final = "`--devices`"
+SOURCE_OF_MEMORY: Final = "`numactl -H`"
+
 MOST_HOLDERS: Final = 4
 MOST_NEIGHBOURS: Final = 20
 MOST_SETS: Final = 4
@@ -55,17 +60,71 @@ KEEP_POOL: Final = (
 )
 
 
+def extent_in_words(node: Node, pod: Pod, unknown: Mapping[str, int]) -> str:
+    """Return how far a verdict goes on a pod that requests what is not known; empty: all the way.
+
+    Args:
+        node: the node.
+        pod: the pod.
+        unknown: as `Node.unknown_requests` returns it.
+    """
+    if not unknown:
+        return ""
+
+    judged = ["CPUs"]
+    if "memory" not in unknown:
+        judged.append("memory")
+
+    judged += [resource for resource, _ in pod.devices if resource in node.pools]
+    requests = [
+        f"{short_bytes(amount) if name == 'memory' else amount} {name}"
+        for name, amount in unknown.items()
+    ]
+    return f"as far as {_listed(judged)} go; {_listed(requests)} unknown here"
+
+
+def extent_with_help(extent: str, unknown: Mapping[str, int]) -> str:
+    """Return how far a verdict goes, to follow it, and what tells of the rest; empty: all the way.
+
+    Args:
+        extent: in words.
+        unknown: what is not known, by the name of the resource.
+    """
+    if not extent:
+        return ""
+
+    source = SOURCE_OF_MEMORY if unknown.keys() == {"memory"} else SOURCE_OF_DEVICES
+    return f", {extent} ({source})"
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return names as a sentence lists them."""
+    *first, last = names
+    if not first:
+        return last
+    return f"{', '.join(first)} and {last}"
+
+
 def resource_rows(
-    resources: Iterable[ResourcePart], named_first: Container[str]
+    resources: Iterable[ResourcePart],
+    named_first: Container[str],
+    unknown: Container[str] = (),
 ) -> Iterator[tuple[str, ...]]:
     """Yield what was asked for, which nodes were offered, what was there, and who held it.
 
-    `named_first` are pods that are named before others.
+    Args:
+        resources: what was asked for.
+        named_first: pods that are named before others.
+        unknown: resources of which nothing is known here.
     """
     for part in resources:
         text_of = amounts_in_words(part)
         request = "" if part.asked is None else text_of(part.asked)
-        cells = (part.resource, request, offered_in_words(part))
+        offer = offered_in_words(part)
+        if part.resource in unknown:
+            offer = "not known here"
+
+        cells = (part.resource, request, offer)
         for names, place in _equal_places(part.places):
             yield (
                 *cells,

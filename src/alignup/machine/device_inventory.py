@@ -344,6 +344,7 @@ class LoadedMachine(Record):
         preferred_sets: by resource, sets of device ids that go well together, the best first.
         kubelet: fields of a KubeletConfiguration that goes with the machine; not decoded yet.
         pods: manifests of example pods; not decoded yet.
+        devices_vary: of the catalog: servers of this kind have other devices, too.
     """
 
     machine: Machine
@@ -351,6 +352,7 @@ class LoadedMachine(Record):
     preferred_sets: PreferredSets = field(default_factory=dict)
     kubelet: Mapping[str, Any] = field(default_factory=dict)
     pods: tuple[Mapping[str, Any], ...] = ()
+    devices_vary: bool = False
 
     def with_devices(
         self, devices: Inventory, preferred_sets: PreferredSets | None = None

@@ -9,7 +9,7 @@ where several describe a resource.
 The catalog comes with the package: `catalog_data/<name>.json`. An entry has the keys of a scenario
 (`machine`, `devices`, `preferredSets`, `kubelet`), and maybe `pods`; for readers of the file a
 `description`, and `pcieTree`: who published where the devices are in the PCIe tree, or that nobody
-has.
+has. `devicesVary`: servers of this kind have other cards, too.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ def read_machine(source: str | os.PathLike[str]) -> Machine:
     """Return the machine that a name, a folder or a file describes: what `--machine` takes.
 
     Devices and a configuration that came with it are not part of the record; `Node.from_dict` keeps
-    them.
+    them. A `Node` of the record that is given no devices warns of those that pods ask for, where
+    the source tells of none, or of others (`Machine.knows_devices`).
 
     Args:
         source: the name of a machine of the catalog, the root of a sysfs tree (`/`: this machine),
@@ -63,7 +64,10 @@ def read_machine(source: str | os.PathLike[str]) -> Machine:
         >>> read_machine("dgx-h100")
         <Machine of 2 NUMA nodes, 224 CPUs, 2097152 MiB>
     """
-    return load_machine(str(source)).machine
+    loaded = load_machine(str(source))
+    if loaded.devices:
+        return replace(loaded.machine, knows_devices=False)
+    return loaded.machine
 
 
 def load_machine(source: str, node_name: str | None = None) -> LoadedMachine:
@@ -79,7 +83,10 @@ def load_machine(source: str, node_name: str | None = None) -> LoadedMachine:
         InputError: there is no such machine, or it cannot be read.
     """
     if os.sep not in source and source in catalog_entries():
-        return catalog_entries()[source]
+        entry = catalog_entries()[source]
+        if entry.devices_vary:
+            return replace(entry, machine=replace(entry.machine, knows_devices=False))
+        return entry
 
     from pathlib import Path  # noqa: PLC0415  # slow to import
 
@@ -143,7 +150,8 @@ def _load_file(path: Path, source: str, node_name: str | None) -> LoadedMachine:
         # see the module
         from alignup.machine.hwloc_xml import machine_from_hwloc_xml  # noqa: PLC0415
 
-        return LoadedMachine(machine_from_hwloc_xml(text, source))
+        machine = machine_from_hwloc_xml(text, source)
+        return LoadedMachine(replace(machine, knows_devices=False))
 
     if _JSON.match(text):
         return _load_json(text, source)
@@ -266,8 +274,12 @@ def load_with_devices(
 
     machine = loaded.machine
     if devices is not None:
+        machine = replace(machine, knows_devices=True)
         loaded = replace(
-            loaded, devices=decode_inventory(devices, machine, where), preferred_sets={}
+            loaded,
+            machine=machine,
+            devices=decode_inventory(devices, machine, where),
+            preferred_sets={},
         )
 
     pci_selectors = list(selectors)
@@ -363,7 +375,10 @@ def _read_entry(name: str) -> LoadedMachine:
 
     # see `_FOLDER`
     with open(os.path.join(_FOLDER, name + _SUFFIX), "rb") as file:  # noqa: PTH118, PTH123
-        return machine_with_devices_from_dict(msgspec.json.decode(file.read()), name)
+        entry = msgspec.json.decode(file.read())
+
+    loaded = machine_with_devices_from_dict(entry, name)
+    return replace(loaded, devices_vary=bool(entry.get("devicesVary")))
 
 
 @cache

@@ -261,6 +261,9 @@ class Machine(Record):
         isolated_cpus: CPUs that the kernel's scheduler puts no process on (`isolcpus`); kubelets
             give them away like others.
         nohz_full_cpus: CPUs without a timer tick (`nohz_full`).
+        knows_devices: False: a device that no inventory lists is not known, rather than not there.
+            So it is of pasted text, of servers of the catalog that may have any cards, and of what
+            `read_machine` returns of a machine that comes with devices.
         numa_node_ids: kernel ids by position.
         cpus: bit set of the CPUs of all NUMA nodes.
         node_cpus: bit set of the CPUs of each node, by position.
@@ -287,6 +290,7 @@ class Machine(Record):
     unassigned_cores: tuple[Core, ...] = ()
     isolated_cpus: tuple[int, ...] = ()
     nohz_full_cpus: tuple[int, ...] = ()
+    knows_devices: bool = field(default=True, repr=False, compare=False)
 
     numa_node_ids: tuple[int, ...] = field(init=False, repr=False, compare=False)
     cpus: int = field(init=False, repr=False, compare=False)

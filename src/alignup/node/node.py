@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
 from alignup.core.amounts.board import Distances
 from alignup.core.amounts.placer import MOST_SUMMED, Placer, Share
 from alignup.errors import InputError, warn
 from alignup.kubernetes.kubelet_config import READINGS, TOPOLOGY_POLICIES, KubeletConfig
 from alignup.kubernetes.manifest import read_pod
-from alignup.kubernetes.node_fit import NodeObject, misfit_of, node_limits
-from alignup.kubernetes.pod import Pod
+from alignup.kubernetes.node_fit import NodeObject, misfit_of, node_limits, requests_of
+from alignup.kubernetes.pod import Pod, is_device
 from alignup.kubernetes.versions import NEWEST, KubeletVersion, PodLevel
 from alignup.machine.bits import ids_of, overlapping
 from alignup.machine.cpuset import CPUSet
@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from alignup.providers.devices.inventory import DevicePlugin, DevicePool, Preference
     from alignup.topology_manager.provider import HintProvider
 
+# The start of the warning that nothing is known of devices that a pod requests.
+UNKNOWN_DEVICES: Final = "unknown here: "
+
 
 class Node:
     """A machine that admits pods as a kubelet with this configuration would.
@@ -51,7 +54,9 @@ class Node:
         config: the kubelet's configuration, or a mapping of its fields; None: the kubelet's
             defaults.
         devices: by resource, the devices that its plugin has reported: records, or mappings of
-            `id`, `numa`, `healthy`.
+            `id`, `numa`, `healthy`. None: there are none, or none are known
+            (`Machine.knows_devices`): then pods that ask for some are admitted as far as all else
+            goes, with an `AlignupWarning`; see `unknown_requests`.
         plugins: by resource, objects with `preferred_allocation(available, must_include, size)`, or
             such functions.
         providers: further hint providers, asked after the built-in ones.
@@ -103,12 +108,14 @@ class Node:
         "counts_use_as_reserved",
         "cpu",
         "devices",
+        "knows_devices",
         "labels",
         "machine",
         "manager",
         "memory",
         "node_object",
         "single_numa_node_exclusive",
+        "warned_of",
         "whole_verdict",
     )
 
@@ -136,6 +143,11 @@ class Node:
     ) -> None:
         # the kernel can list a CPU in several nodes; here it belongs to one
         self.machine = _checked_machine(machine).disjoint()
+        # False: of devices that `pools` lacks, nothing is known; a kubelet would ignore them. Can
+        # be changed at any time.
+        self.knows_devices = devices is not None or self.machine.knows_devices
+        # The unknown resources that were warned of, in this node or in a copy.
+        self.warned_of: set[str] = set()
         self.config = _checked_config(config, kubelet_version, reading)
         self.labels = dict(labels or {})
         self.single_numa_node_exclusive = single_numa_node_exclusive
@@ -441,9 +453,64 @@ class Node:
         """
         if not isinstance(pod, Pod):
             pod = read_pod(pod)
+        if not self.knows_devices and pod.devices:
+            self._warn_of_unknown(pod)
         if pod.readings is None:
             return pod
         return pod.read_as(self.config.profile.pods)
+
+    def _warn_of_unknown(self, pod: Pod) -> None:
+        """Warn of each resource of a pod of which nothing is known here, once."""
+        for resource, _ in pod.devices:
+            if resource not in self.pools and resource not in self.warned_of:
+                self.warned_of.add(resource)
+                warn(
+                    f"{UNKNOWN_DEVICES}{resource}, which {pod.namespaced_name} requests: pods are "
+                    "judged without it; the argument devices of Node tells of it"
+                )
+
+    def unknown_requests(self, pod: Pod | Mapping[str, Any]) -> dict[str, int]:
+        """Return what a pod requests of which nothing is known here, by the name of the resource.
+
+        That is devices that no inventory lists, where they may be there all the same
+        (`knows_devices`), and the bytes of memory where the machine's source tells of none. An
+        admission says nothing of them.
+
+        Raises:
+            InputError: the manifest is not one of a pod.
+
+        Examples:
+            >>> container = {"name": "c", "resources": {"limits": {"nvidia.com/gpu": "8"}}}
+            >>> pod = {"metadata": {"name": "p"}, "spec": {"containers": [container]}}
+            >>> Node(read_machine("xeon-2s")).unknown_requests(pod)
+            {'nvidia.com/gpu': 8}
+        """
+        if not isinstance(pod, Pod):
+            pod = read_pod(pod)
+
+        requests = requests_of(pod.read_as(self.config.profile.pods))
+        totals = node_limits(self.machine, self.config, {}, self.node_object).allocatable
+        unknown = {}
+        if "memory" in requests and "memory" not in totals:
+            unknown["memory"] = requests["memory"]
+
+        if not self.knows_devices:
+            served = {resource for _, resource in pod.constraints.claimed_devices}
+            unlisted = {*filter(is_device, requests)} - self.pools.keys() - served
+            unknown |= {name: requests[name] for name in sorted(unlisted)}
+
+        return unknown
+
+    def leaves_open(self, unknown: Mapping[str, int]) -> bool:
+        """Return whether a manager could refuse a pod for what is unknown of its requests.
+
+        Memory that the memory manager does not pin counts in the sum of the node only.
+
+        Args:
+            unknown: as `unknown_requests` returns it.
+        """
+        pins_memory = self.config.memory_manager_policy == "Static"
+        return any(name != "memory" or pins_memory for name in unknown)
 
     def copy(self, *, wrap: Callable[[HintProvider], HintProvider] | None = None) -> Node:
         """Return an independent node with the same pods and holdings, for what-if questions.
@@ -529,7 +596,7 @@ class Node:
         Raises:
             ConfigError: a kubelet would refuse to start with it.
         """
-        return Node(
+        node = Node(
             self.machine,
             config,
             self.inventory,
@@ -542,6 +609,9 @@ class Node:
             whole_verdict=self.whole_verdict,
             beyond_kubelet=self.beyond_kubelet,
         )
+        node.knows_devices = self.knows_devices
+        node.warned_of = self.warned_of
+        return node
 
     __copy__ = copy  # two nodes that share their ledgers would spoil them
 

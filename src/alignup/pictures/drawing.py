@@ -171,7 +171,7 @@ def _parts(explanation: Explanation) -> Iterator[Element]:
         yield picture.listed([suggestion.text for suggestion in explanation.suggestions])
 
     for step in explanation.relevant_steps:
-        yield from _step_parts(step, explanation.named_first)
+        yield from _step_parts(step, explanation)
 
     if holdings.memory_groups:
         yield picture.listed(
@@ -192,17 +192,18 @@ def _parts(explanation: Explanation) -> Iterator[Element]:
         yield picture.scrolling(picture.holders_table(holdings, signs))
 
 
-def _step_parts(step: Step, named_first: frozenset[str]) -> Iterator[Element]:
+def _step_parts(step: Step, explanation: Explanation) -> Iterator[Element]:
     """Yield one decision.
 
     It says what was asked, there and offered, the rule, and what every resource offers.
-    `named_first` are pods that are named before others.
     """
     title = "The pod as a whole" if step.container is None else f"Container {step.container}"
     yield picture.heading(title, 3)
 
     if step.resources:
-        rows = list(words.resource_rows(step.resources, named_first))
+        rows = list(
+            words.resource_rows(step.resources, explanation.named_first, explanation.unknown)
+        )
         yield picture.scrolling(
             picture.table(words.RESOURCE_COLUMNS, rows, frozenset(words.RESOURCE_NUMBERS))
         )

@@ -5,11 +5,12 @@ Who is asked, in which order, and what is refused.
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import pytest
 
-from alignup import read_pod
+from alignup import explain, read_machine, read_pod
 from alignup.errors import AlignupWarning, ConfigError, InputError, PodExistsError, UnknownPodError
 from alignup.kubernetes.kubelet_config import KubeletConfig
 from alignup.machine.cpuset import CPUSet
@@ -492,3 +493,84 @@ def test_devices_that_are_no_list_are_refused_by_name(devices: Any) -> None:
         match=r'a list of devices such as \{"id": "gpu0", "numa": 0\}, got .* at devices\["x"\]',
     ):
         Node(machine_of(2, 2), devices={"x": devices})
+
+
+# ---- devices of which nothing is known
+
+
+def gpu_pod(uid: str, **limits: int) -> dict[str, Any]:
+    return pod(uid, **{"nvidia.com/gpu": "2", **{name: str(n) for name, n in limits.items()}})
+
+
+def test_devices_of_which_nothing_is_known_are_warned_of_once() -> None:
+    """In a node and its copies, however it is asked."""
+    node = Node(read_machine("xeon-2s"), {"cpuManagerPolicy": "static"})
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for number in range(3):
+            assert node.admit(gpu_pod(f"a{number}")).admitted
+
+        node.try_admit(gpu_pod("b"))
+        node.copy().admit(gpu_pod("c"))
+        node.emptied(node.config).admit(gpu_pod("d"))
+        explain(node, gpu_pod("e"))
+        node.admit(gpu_pod("f", **{"a.b/c": 1}))
+
+    assert [str(warning.message).partition(", which")[0] for warning in caught] == [
+        "unknown here: nvidia.com/gpu",
+        "unknown here: a.b/c",
+    ]
+
+
+def test_what_is_unknown_is_told_by_resource() -> None:
+    node = Node(read_machine("xeon-2s"))
+    assert node.unknown_requests(gpu_pod("a", **{"a.b/c": 3})) == {"a.b/c": 3, "nvidia.com/gpu": 2}
+    assert node.unknown_requests(pod("b")) == {}
+    assert node.leaves_open({"nvidia.com/gpu": 2})
+    assert not node.leaves_open({})
+    assert not node.leaves_open({"memory": 1})
+
+    with pytest.warns(AlignupWarning, match="unknown here"):
+        explanation = explain(node, gpu_pod("c"))
+
+    assert explanation.to_dict()["unknown"] == {"nvidia.com/gpu": 2}
+    assert explanation.cause == (
+        "admitted, as far as CPUs and memory go; 2 nvidia.com/gpu unknown here; policy none aligns "
+        "nothing"
+    )
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        Node(read_machine("xeon-2s"), devices={}),
+        Node(read_machine("xeon-2s").to_dict()),
+        Node.from_dict({"machine": "xeon-2s"}),
+        Node.from_dict({"machine": machine_of(2, 2)}),
+    ],
+)
+def test_given_devices_are_all_that_there_are(node: Node) -> None:
+    """A scenario's, a node line's and those of the argument; others are ignored."""
+    assert node.admit(gpu_pod("a")).admitted
+    assert node.unknown_requests(gpu_pod("b")) == {}
+
+
+def test_a_machine_without_the_devices_that_it_comes_with_does_not_know_them() -> None:
+    """`read_machine` returns the machine alone."""
+    assert not read_machine("dgx-h100").knows_devices
+    with pytest.warns(AlignupWarning, match="unknown here: nvidia.com/gpu"):
+        Node(read_machine("dgx-h100")).admit(gpu_pod("a"))
+
+
+def test_devices_of_claims_stand_for_extended_resources() -> None:
+    """A pod that has been given such devices requests nothing that is unknown."""
+    manifest = gpu_pod("a")
+    manifest["status"] = {
+        "extendedResourceClaimStatus": {
+            "resourceClaimName": "a-gpus",
+            "requestMappings": [
+                {"containerName": "c0", "resourceName": "nvidia.com/gpu", "requestName": "r"}
+            ],
+        }
+    }
+    assert Node(read_machine("xeon-2s")).unknown_requests(manifest) == {}

@@ -134,6 +134,7 @@ def machine_of_facts(facts_by_text: Mapping[str, Facts], source: str) -> LoadedM
         offline_cpus=tuple(bit_numbers((facts.offline or 0) & ~online)),
         pci_devices=facts.pci_devices or (),
         unassigned_cores=cores_within(cores, online & ~union(nodes.values())),
+        knows_devices=False,
     )
 
     if assumed:
