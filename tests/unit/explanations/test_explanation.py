@@ -34,6 +34,7 @@ def test_admitted_pods_fit_the_schema() -> None:
         "cluster",
         "kubelet",
         "log",
+        "unknown",
         "was",
     }
     assert facts["steps"][0].keys() == SCHEMA["$defs"]["step"]["properties"].keys()
