@@ -20,6 +20,7 @@ from alignup.cli.failures import complain
 from alignup.errors import InputError, errors_in, system_errors
 from alignup.records import Record
 from alignup.text.counting import counted, some_of
+from alignup.text.output_files import write_output
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -766,11 +767,8 @@ def write_text(name: str, text: str) -> None:
         click.echo(text, nl=False)
         return
 
-    with (
-        system_errors("cannot write a file", name),
-        open(name, "w", encoding="utf-8") as file,  # noqa: PTH123  # pathlib is slow to import
-    ):
-        file.write(text)
+    with system_errors("cannot write a file", name):
+        write_output(name, text.encode())
 
 
 class Pictures(options.Gathered):

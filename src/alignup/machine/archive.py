@@ -25,7 +25,6 @@ import zipfile
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import cache, partial
 from itertools import pairwise
@@ -42,6 +41,7 @@ from alignup.machine.sysfs.tree import (
 )
 from alignup.records import Record
 from alignup.text.counting import some_of
+from alignup.text.output_files import write_output
 
 _COMPRESSIONS: Final = {b"\x1f\x8b": gzip, b"\xfd7zXZ\x00": lzma, b"BZh": bz2}
 _ZIP: Final = b"PK\x03\x04"
@@ -129,8 +129,7 @@ def write_archive(
 ) -> None:
     """Write an archive: names and contents, with no times, owners or rights of the machine in it.
 
-    Equal files make an equal archive. It is written beside `path` and then moved there, so that it
-    is whole or missing.
+    Equal files make an equal archive. It is whole, or what was there before is: see `write_output`.
 
     Args:
         path: the archive.
@@ -148,14 +147,9 @@ def write_archive(
             member.size = len(data)
             archive.addfile(member, io.BytesIO(data))
 
-    beside = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        with beside.open("xb") as file:  # somebody else's link of this name would be followed
-            file.write(packed.getbuffer())
-        beside.replace(target)
+        write_output(target, packed.getvalue())
     except OSError as error:
-        with suppress(OSError):
-            beside.unlink()
         raise InputError(
             f"cannot write {label} {os.fspath(target)!r}: {system_reason(error)}"
         ) from error

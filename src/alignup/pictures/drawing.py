@@ -7,7 +7,6 @@ tables of the facts. `alignup.explanations` finds all of it out; nothing is deci
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from alignup.errors import InputError, system_errors
@@ -20,6 +19,7 @@ from alignup.node.node import Node
 from alignup.pictures import picture
 from alignup.records import Record, replace
 from alignup.text.counting import counted
+from alignup.text.output_files import write_output
 from alignup.topology_manager.admission import Admission
 
 if TYPE_CHECKING:
@@ -259,7 +259,7 @@ class Drawing(Record):
             raise InputError.at("the drawing", expected, os.fspath(path))
 
         with system_errors("cannot write the drawing", path):
-            Path(path).write_text(text, encoding="utf-8")
+            write_output(path, text.encode())
 
 
 def draw(subject: Machine | Node | Admission | Explanation) -> Drawing:
