@@ -27,6 +27,7 @@ from alignup.kubernetes.quantity import parse_quantity
 from checks.many_cases import check_each
 from inputs.small_claims import scenario
 from models.claims import TooLongError, plain_search
+from replays.extended_resources import answers as extended_answers
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "claims"
 KEYS = ("name", "node", "slices", "classes", "claims", "allocated", "release", "features")
@@ -330,3 +331,17 @@ def two_pools_of_one_name(first: str) -> dict[str, Any]:
         ],
         "allocated": [holder],
     }
+
+
+def test_claims_for_extended_resources_are_the_schedulers() -> None:
+    """Of kube-scheduler 1.37.2, asked of pods one after another."""
+    recorded = lines("extended.jsonl.gz")
+    pods = [expect for line in recorded for expect in line["expect"]]
+    assert len(pods) >= 500
+    assert sum("requests" in expect for expect in pods) >= 150
+    assert {"refused": "binding"} in pods
+    check_each(_assert_extended, [(line["name"], (line,)) for line in recorded])
+
+
+def _assert_extended(line: dict[str, Any]) -> None:
+    assert extended_answers(line) == line["expect"]

@@ -244,10 +244,18 @@ class Selector(Wire, frozen=True):
 
 
 class DeviceClass(Wire, frozen=True):
-    """A DeviceClass; `name` is that of its metadata."""
+    """A DeviceClass; `name` is that of its metadata.
+
+    Attributes:
+        extended_resource_name: the resource that it serves as a device plugin would (KEP-5004);
+            empty: none but the one of its own name.
+        created: when it was, as its metadata have it.
+    """
 
     name: str
     selectors: tuple[Selector, ...] = ()
+    extended_resource_name: str = ""
+    created: str = ""
 
 
 class Toleration(Wire, frozen=True):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from alignup.claims import objects
 from alignup.claims.allocation import allocate
 from alignup.claims.consumed_capacity import full_name_of
+from alignup.claims.extended_resources import ExtendedResources, with_resources
 from alignup.claims.objects import attribute_of
 from alignup.claims.pools import gather_pools, is_for
 from alignup.claims.question import AllocationError, InUse, Question, in_use
@@ -252,6 +253,7 @@ class ClaimProvider:
         self.gives_hints = gives_hints
         self._node = node
         self._gates = gates or gates_of()
+        self.extended = ExtendedResources.of(resources.classes, self._gates)
         self.held: dict[str, dict[str, objects.Claim]] = {}
         by_address = {
             pci_device.address: pci_device.numa_node
@@ -292,8 +294,18 @@ class ClaimProvider:
         """
         provider = copy(self)
         provider.held = {uid: dict(claims) for uid, claims in self.held.items()}
-        provider.resources = resources or self.resources
+        if resources is not None:
+            provider.resources = resources
+            provider.extended = ExtendedResources.of(resources.classes, self._gates)
+
         return provider
+
+    def read(self, pod: Pod, offered: Callable[[str], int | None]) -> Pod:
+        """Return a pod with the claim that the scheduler makes for its extended resources here.
+
+        The arguments are those of `ExtendedResources.on_node`.
+        """
+        return self.extended.on_node(pod, offered, self.resources.claims)
 
     def devices(self, pod_uid: str) -> tuple[ClaimedDevice, ...]:
         """Return the devices of a pod.
@@ -310,6 +322,10 @@ class ClaimProvider:
 
     def why_not(self, pod: Pod) -> str:
         """Return why a pod's claims cannot be allocated, and what would help; empty: they can."""
+        problem = self.extended.problem(pod)
+        if problem:
+            return problem
+
         waiting = waiting_of(self.claims(pod))
         try:
             if self._solved(waiting, None) is not None:
@@ -319,7 +335,8 @@ class ClaimProvider:
 
         refusal = why_not(self._question(waiting.values(), None))
         helps = [f"would help: {change}" for change in refusal.helps]
-        return "; ".join([f"{refusal.where}: {refusal.text}", *helps])
+        sentences = "; ".join([f"{refusal.where}: {refusal.text}", *helps])
+        return with_resources(sentences, self.extended.uses(pod))
 
     def claims(self, pod: Pod, container: Container | None = None) -> dict[str, objects.Claim]:
         """Return the claims of a pod or of one container by the pod's names for them.
@@ -330,7 +347,8 @@ class ClaimProvider:
         first = pod.all_containers[0].name
         claims = {}
         pod_claims = pod.constraints.claims
-        for pod_claim, claim in zip(pod_claims, claims_of_pod(pod, self.resources), strict=True):
+        named_claims = claims_of_pod(pod, self.resources, self.extended)
+        for pod_claim, claim in zip(pod_claims, named_claims, strict=True):
             users = pod_claim.containers or (first,)
             if container is not None and container.name not in users:
                 continue
@@ -406,16 +424,18 @@ class ClaimProvider:
         claims = self.claims(pod)
         for pod_claim in pod.constraints.claims:
             claim = str(claims[pod_claim.name])
-            near = {
-                device.numa_nodes[0]
+            devices = [
+                device
                 for device in self.devices(pod.uid)
                 if device.claim == claim and device.numa_nodes
-            }
-            if not near:
-                continue
-
+            ]
             for name in pod_claim.containers or containers:
-                if name not in containers:
+                near = {
+                    device.numa_nodes[0]
+                    for device in devices
+                    if pod_claim.is_used(name, device.request)
+                }
+                if not near or name not in containers:
                     continue
 
                 for numa_nodes in self._places(containers[name]):
@@ -498,6 +518,10 @@ class ClaimProvider:
         held_claims = self.held.get(pod.uid, {})
         if not pod.constraints.claims or (held_claims and not self.gives_hints):
             return
+
+        problem = self.extended.problem(pod)
+        if problem:
+            raise NotAllocatedError(problem, UNSCHEDULABLE)
 
         claims = self.claims(pod, container if self.gives_hints else None)
         waiting = waiting_of(claims)

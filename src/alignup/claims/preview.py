@@ -19,6 +19,7 @@ from alignup.records import Record, replace
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from alignup.claims.extended_resources import Use
     from alignup.claims.on_node import ClaimedDevice
     from alignup.claims.read import Resources
     from alignup.kubernetes.pod import Pod
@@ -39,6 +40,8 @@ class _Node(Protocol):
 
     def admit(self, pod: Pod) -> Admission: ...
 
+    def read(self, pod: Pod) -> Pod: ...
+
 
 class ClaimsOutcome(Record):
     """What a pod's claims come to on a node.
@@ -47,12 +50,15 @@ class ClaimsOutcome(Record):
         meet: see `ClaimProvider.are_aligned`.
         helps: the changes with which devices, CPUs and memory would be aligned; each was tried.
         refusal: why the claims cannot be allocated.
+        uses: which requests of the claim for extended resources stand for what; empty: the pod has
+            no such claim.
     """
 
     devices: tuple[ClaimedDevice, ...] = ()
     meet: bool | None = None
     helps: tuple[str, ...] = ()
     refusal: str = ""
+    uses: tuple[Use, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return it in JSON's types."""
@@ -63,6 +69,8 @@ class ClaimsOutcome(Record):
         }
         if self.refusal:
             fields["refusal"] = self.refusal
+        if self.uses:
+            fields["extendedResources"] = [use.to_dict() for use in self.uses]
 
         return fields
 
@@ -78,13 +86,18 @@ def preview_claims(node: _Node, pod: Pod, *, suggest: bool = True) -> ClaimsOutc
     Returns:
         None: the pod has no claims, or the node has no claim provider.
     """
-    if node.claims is None or not pod.constraints.claims:
+    if node.claims is None:
+        return None
+
+    pod = node.read(pod)
+    if not pod.constraints.claims:
         return None
 
     provider = node.claims.copy()
     admitted, meet = _tried(node, pod, provider)
+    uses = provider.extended.uses(pod)
     if not admitted:
-        return ClaimsOutcome(refusal=node.claims.why_not(pod))
+        return ClaimsOutcome(refusal=node.claims.why_not(pod), uses=uses)
 
     helps: tuple[str, ...] = ()
     if suggest and meet is False:
@@ -94,7 +107,7 @@ def preview_claims(node: _Node, pod: Pod, *, suggest: bool = True) -> ClaimsOutc
 
         helps = tuple(what_helps(node.claims, pod, meets))
 
-    return ClaimsOutcome(provider.devices(pod.uid), meet, helps)
+    return ClaimsOutcome(provider.devices(pod.uid), meet, helps, uses=uses)
 
 
 def _tried(node: _Node, pod: Pod, provider: ClaimProvider) -> tuple[bool, bool | None]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from alignup.claims.extended_resources import ExtendedResources, is_named
 from alignup.claims.objects import (
     Allocated,
     Amount,
@@ -115,6 +116,7 @@ class _Metadata(Wire, frozen=True):
     name: str = ""
     generate_name: str = ""
     namespace: str = ""
+    creation_timestamp: str = ""
 
 
 class _Object(Wire, frozen=True):
@@ -246,7 +248,12 @@ def read_class(document: object, place: str) -> DeviceClass:
         InputError: it is malformed.
     """
     named_object = _object(document, place)
-    return decode({**named_object.spec, "name": named_object.name}, DeviceClass, f"{place}: spec")
+    fields = {
+        **named_object.spec,
+        "name": named_object.name,
+        "created": named_object.metadata.creation_timestamp,
+    }
+    return decode(fields, DeviceClass, f"{place}: spec")
 
 
 def read_claim(document: object, place: str) -> Claim:
@@ -320,10 +327,18 @@ def without_nulls(value: Any, depth: int = 0) -> Any:
     return value
 
 
-def claims_of_pod(pod: Pod, resources: Resources) -> tuple[Claim, ...]:
+def claims_of_pod(
+    pod: Pod, resources: Resources, extended: ExtendedResources | None = None
+) -> tuple[Claim, ...]:
     """Return the claims of a pod, in its order.
 
-    They are those that it names, and those that its templates make.
+    They are those that it names, those that its templates make, and the one that is made for its
+    extended resources.
+
+    Args:
+        pod: the pod.
+        resources: with the claims and templates.
+        extended: which extended resources are served; None: the pod has no claim for any.
 
     Raises:
         InputError: a claim or template is not among the resources.
@@ -331,7 +346,14 @@ def claims_of_pod(pod: Pod, resources: Resources) -> tuple[Claim, ...]:
     claims = []
     for number, pod_claim in enumerate(pod.constraints.claims):
         where = f"the pod: spec.resourceClaims[{number}]"
-        if pod_claim.claim:
+        if extended is not None and pod_claim.is_extended and not pod_claim.claim:
+            claims.append(extended.claim(pod))
+        elif pod_claim.is_extended and not any(
+            is_named(claim, pod_claim.claim, pod) for claim in resources.claims
+        ):
+            # of the devices that the pod has by it nothing is known
+            claims.append(Claim(pod_claim.claim, pod.namespace, allocated=()))
+        elif pod_claim.claim:
             claims.append(_named(pod_claim.claim, pod, resources.claims, "ResourceClaim", where))
         elif pod_claim.template:
             template = _named(
@@ -354,7 +376,7 @@ def _named(name: str, pod: Pod, claims: Sequence[Claim], kind: str, where: str) 
         InputError: there is none.
     """
     for claim in claims:
-        if claim.name == name and (claim.namespace or "default") == pod.namespace:
+        if is_named(claim, name, pod):
             return claim
 
     raise InputError(

@@ -22,6 +22,7 @@ from alignup.text.known_keys import unknown_keys
 _OLDEST: Final = KubeletVersion(34)
 RELEASES: Final = tuple(str(version) for version in versions.KNOWN_VERSIONS if version >= _OLDEST)
 NEWEST: Final = str(versions.NEWEST)
+EXTENDED_RESOURCES: Final = "DRAExtendedResource"
 NODE_RESOURCES: Final = "DRANodeAllocatableResources"
 _UNSUPPORTED: Final = (
     "DRAOptionalNodeOperations",
@@ -50,6 +51,7 @@ class Gates(Record):
         allocator: `stable`, `incubating` or `experimental`.
         is_simple: the allocator knows no capacities, no distinctAttribute and no order of pools, as
             the stable one up to 1.37.
+        extended_resources: classes of devices may serve extended resources (KEP-5004).
         node_resources: devices may count as CPU, memory or hugepages of the node (KEP-5517).
         release: the scheduler's.
         settings: the gates that are set otherwise than by default, by name.
@@ -69,6 +71,8 @@ class Gates(Record):
     is_before_37: bool
     is_before_38: bool
     node_resources: bool = False
+    extended_resources: bool = True
+    is_before_35: bool = False
     release: str = NEWEST
     settings: Mapping[str, bool] = field(default_factory=dict)
 
@@ -194,6 +198,8 @@ def gates_of(release: str = NEWEST, features: Mapping[str, bool] | None = None) 
         is_before_37=is_36,
         is_before_38=is_before_38,
         node_resources=is_on(NODE_RESOURCES),
+        extended_resources=is_on(EXTENDED_RESOURCES),
+        is_before_35=version < KubeletVersion(35),
         release=release,
         settings=settings,
     )

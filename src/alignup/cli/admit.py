@@ -191,8 +191,11 @@ def outcome_lines(outcome: ClaimsOutcome | None) -> Iterator[str]:
     if outcome is None:
         return
 
+    from alignup.claims.extended_resources import with_resources
+
     for device in outcome.devices:
-        line = f"claim {device.claim}: {device.request}: {device.id}"
+        request = with_resources(device.request, outcome.uses)
+        line = f"claim {device.claim}: {request}: {device.id}"
         if device.numa_nodes:
             line += f", NUMA node {device.numa_nodes[0]}"
 
@@ -391,10 +394,10 @@ def say_what_is_ignored(loaded: LoadedNode, pods: Sequence[Pod], source: NodeSou
 
     resources = {
         resource
-        for pod in pods
+        for pod in map(loaded.node.read, pods)
         for container in pod.all_containers
         for resource, count in container.devices
-        if count
+        if count and (container.name, resource) not in pod.constraints.claimed_devices
     }
     for resource in sorted(resources.difference(loaded.node.pools)):
         question = meant_words(resource, loaded)

@@ -11,15 +11,18 @@ import click
 from alignup.cli import options
 from alignup.cli.inputs import read_bytes, read_claims, read_mapping, read_resources
 from alignup.errors import InputError, one_line
+from alignup.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from alignup.claims.extended_resources import ExtendedResources
     from alignup.claims.objects import Claim, Device, DeviceId
     from alignup.claims.question import Question
     from alignup.claims.read import Resources
     from alignup.kubelet.layout import NodeFiles
     from alignup.kubernetes.node_fit import NodeObject
+    from alignup.kubernetes.pod import Pod
 
 
 # By the kind of an error in the allocation: the nodes that it concerns; else all.
@@ -68,9 +71,9 @@ def command(
     The claims of one pod are allocated together, in the pod's order. Devices come in the order in
     which the scheduler chooses them.
     """
-    from alignup.claims.question import AllocationError, question_of
+    from alignup.claims.extended_resources import ExtendedResources
+    from alignup.claims.question import question_of
     from alignup.claims.read import Resources
-    from alignup.claims.refusal_reasons import helpful_gates
     from alignup.claims.scheduler_gates import NEWEST, check_settings, gates_of
     from alignup.kubelet.layout import CLAIMS, open_node
 
@@ -94,17 +97,52 @@ def command(
 
     input_objects = read_resources(files)
     cluster_objects += Resources(claims=input_objects.claims, templates=input_objects.templates)
-    claims = _claims(input_objects, cluster_objects)
-    if not claims:
-        raise InputError.at(", ".join(files), "a ResourceClaim, or a Pod with claims", "none")
-
     node, addresses = _node(node_files, node_object, cluster_objects)
     settings = dict(_gate(text) for text in gates)
     check_settings(release or NEWEST, settings)
     scheduler_gates = gates_of(release or NEWEST, settings)
+    extended = ExtendedResources.of(cluster_objects.classes, scheduler_gates)
+    pods = tuple(
+        extended.on_node(pod, node.allocatable.get, cluster_objects.claims)
+        for pod in input_objects.pods
+    )
+    input_objects = replace(input_objects, pods=pods)
+    claims = _claims(input_objects, cluster_objects, extended)
     question = question_of(node, cluster_objects, claims, scheduler_gates)
+    if claims:
+        fields, sentences = _answered(question, input_objects, extended, addresses)
+    else:
+        fields, sentences = _without_claims(question, pods, ", ".join(files))
+
+    if as_json:
+        click.echo(json.dumps({"node": node.name, "result": None, **fields}))
+    else:
+        for sentence in sentences:
+            is_indented = sentence.startswith(" ")
+            line = sentence if is_indented else f"{node.name}: {sentence}"
+            click.echo(one_line(line))
+
+    return 0 if "result" in fields else 1
+
+
+def _answered(
+    question: Question,
+    input_objects: Resources,
+    extended: ExtendedResources,
+    addresses: Mapping[str, int],
+) -> tuple[dict[str, Any], list[str]]:
+    """Return what comes of claims, in JSON's types and as lines."""
+    from alignup.claims.extended_resources import with_resources
+    from alignup.claims.question import AllocationError
+    from alignup.claims.refusal_reasons import helpful_gates
+
+    for pod in input_objects.pods:
+        problem = extended.problem(pod)
+        if problem:
+            return {"error": problem, "class": "node"}, [f"no devices on this node: {problem}"]
+
     try:
-        fields, sentences = _answer(question, node.name, input_objects, addresses)
+        fields, sentences = _answer(question, question.node.name, input_objects, addresses)
     except AllocationError as error:
         helps = helpful_gates(question)
         fields = {"error": str(error), "class": error.kind}
@@ -115,14 +153,11 @@ def command(
         sentences = [f"no devices {scope}: {error}"]
         sentences += [f"  would help: {help_text}" for help_text in helps]
 
-    if as_json:
-        click.echo(json.dumps({"node": node.name, "result": None, **fields}))
-    else:
-        for sentence in sentences:
-            is_indented = sentence.startswith(" ")
-            click.echo(one_line(sentence if is_indented else f"{node.name}: {sentence}"))
+    uses = [use for pod in input_objects.pods for use in extended.uses(pod)]
+    if uses:
+        fields["extendedResources"] = [use.to_dict() for use in uses]
 
-    return 0 if "result" in fields else 1
+    return fields, [with_resources(sentence, uses) for sentence in sentences]
 
 
 def _answer(
@@ -175,7 +210,56 @@ def _answer_lines(name: str, *, is_selectors: bool) -> None:
         click.echo(json.dumps(answer(question, place)))
 
 
-def _claims(input_objects: Resources, cluster_objects: Resources) -> tuple[Claim, ...]:
+def _without_claims(
+    question: Question, pods: Sequence[Pod], source: str
+) -> tuple[dict[str, Any], list[str]]:
+    """Return what becomes of a pod without claims, in JSON's types and as lines.
+
+    Its extended resources may be a device plugin's, or left to plugins by a scheduler without the
+    gate.
+
+    Raises:
+        InputError: no class serves any of its extended resources.
+    """
+    from alignup.claims.extended_resources import ExtendedResources
+    from alignup.claims.scheduler_gates import EXTENDED_RESOURCES, gates_of
+
+    gates = question.gates
+    settings = {**gates.settings, EXTENDED_RESOURCES: True}
+    served = ExtendedResources.of(question.classes, gates_of(gates.release, settings))
+    asked = [pod for pod in pods if served.are_asked_by(pod)]
+    if not asked:
+        expected = (
+            "a ResourceClaim, or a Pod with claims or with extended resources that a DeviceClass "
+            "serves"
+        )
+        raise InputError.at(source, expected, "none")
+
+    offered = question.node.allocatable
+    names = sorted(
+        {
+            resource
+            for container in asked[0].all_containers
+            for resource, count in container.devices
+            if count and resource in served.classes
+        }
+    )
+    listed = ", ".join(names)
+    if gates.extended_resources:
+        amounts = ", ".join(f"{offered[name]} {name}" for name in names)
+        return {"result": []}, [f"no claim is made: the node's device plugins offer {amounts}"]
+
+    text = f"{listed} are left to device plugins: the gate {EXTENDED_RESOURCES} is off"
+    help_text = f"turn on the feature gate {EXTENDED_RESOURCES} of the control plane and kubelets"
+    return {"error": text, "class": "fatal", "helps": [help_text]}, [
+        f"no devices: {text} in kube-scheduler {gates.release}",
+        f"  would help: {help_text}",
+    ]
+
+
+def _claims(
+    input_objects: Resources, cluster_objects: Resources, extended: ExtendedResources
+) -> tuple[Claim, ...]:
     """Return the claims that are asked for: those of the pod, or those in the files."""
     from alignup.claims.read import claims_of_pod
 
@@ -183,7 +267,7 @@ def _claims(input_objects: Resources, cluster_objects: Resources) -> tuple[Claim
     if len(pods) > 1:
         raise InputError(f"expected one pod, got {len(pods)}")
     if pods:
-        return claims_of_pod(pods[0], cluster_objects)
+        return claims_of_pod(pods[0], cluster_objects, extended)
     return *input_objects.claims, *input_objects.templates
 
 

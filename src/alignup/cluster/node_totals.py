@@ -63,8 +63,16 @@ class Totals:
 
         self.used = np.zeros_like(self.allocatable)
         self.used_in_all = [0] * len(self.resources)
-        # a line for each resource, so that what one resource leaves of the nodes lies together
-        self._left = self.allocatable.T.copy()
+        # By node, the extended resources that devices of a claim stand for: no sum bounds them.
+        self.claimed = [claimed_resources(node) for node in nodes]
+        # What pods may request at most: a line for each resource, so that what one resource leaves
+        # of the nodes lies together.
+        self._most = self.allocatable.T.copy()
+        for index, names in enumerate(self.claimed):
+            for name in names & self._numbers.keys():
+                self._most[self._numbers[name], index] = _MORE_THAN_ANY
+
+        self._left = self._most.copy()
         for index, node in enumerate(nodes):
             for pod in node.pods:
                 self.add(index, self.request(pod))
@@ -76,7 +84,8 @@ class Totals:
         something that no node has.
         """
         amounts = counted_amounts(requests_of(pod))
-        if not amounts.keys() <= self._numbers.keys():
+        missing = amounts.keys() - self._numbers.keys()
+        if not missing <= frozenset().union(*self.claimed):
             return None
 
         clamped = [min(amounts.get(name, 0), _MORE_THAN_ANY) for name in self.resources]
@@ -111,7 +120,7 @@ class Totals:
 
     def could_fit(self, request: Ints | None) -> Truths:
         """Return which nodes would have as much as a pod requests if they held no pods."""
-        return _suffices(self.allocatable.T, request)
+        return _suffices(self._most, request)
 
     def score(
         self, request: Ints | None, strategy: str, nodes: Ints | None = None
@@ -194,6 +203,13 @@ def demand_key(pod: Pod) -> object:
         len(pod.init_containers),
         tuple(containers),
     )
+
+
+def claimed_resources(node: Node) -> frozenset[str]:
+    """Return the extended resources that devices of a claim would stand for on a node."""
+    if node.claims is None:
+        return frozenset()
+    return node.claims.extended.left_to_claims(node.offered)
 
 
 def counted_amounts(amounts: Mapping[str, int]) -> dict[str, int]:

@@ -176,7 +176,7 @@ def rank(
 
     order = tuple(sorted(best, key=unmanaged.__contains__))
     ranking = Ranking(order, tuple(unmanaged.values()), _refused(cluster, pod, answer, shortages))
-    if not pod.constraints.claims:
+    if not (pod.constraints.claims or pod.devices):
         return ranking
     return _by_claims(cluster, pod, ranking, require=require_dra_alignment)
 

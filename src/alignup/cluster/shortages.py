@@ -17,6 +17,8 @@ from alignup.records import Record
 from alignup.text.counting import short_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from alignup.cluster.cluster import Cluster, Ints
 
 _MILLI: Final = 1000
@@ -60,10 +62,13 @@ class Fit:
         # number.
         self.free: dict[str, Ints]
         self._count = len(cluster)
+        # By node, the extended resources that devices of a claim stand for.
+        self._claimed: Sequence[frozenset[str]] = [frozenset()] * len(cluster)
         if cluster.nodes:
             totals = Totals(cluster.nodes)
             free = totals.free
             self.free = {name: free[:, number] for number, name in enumerate(totals.resources)}
+            self._claimed = totals.claimed
         else:
             self.free = {name: cluster.free(name).sum(axis=1) for name in cluster.resources}
             if "cpu" in self.free:
@@ -79,6 +84,9 @@ class Fit:
         for resource in sorted(requests, key=lambda name: (name != "cpu", name != "memory", name)):
             free = self.free.get(resource, np.zeros(self._count, np.int64))
             for index in np.flatnonzero(free < requests[resource]).tolist():
+                if resource in self._claimed[index]:
+                    continue
+
                 shortages_of_nodes[index].append(
                     Shortage(resource, requests[resource], int(free[index]))
                 )

@@ -69,8 +69,8 @@ class ResourcePart(Record):
 
     Attributes:
         container: None: the pod as a whole.
-        provider: the name of the provider that answered; empty where no provider on this node
-            allocates the resource.
+        provider: the name of the provider that answered, `claims` where a claim stands for the
+            resource; empty where no provider on this node allocates it.
         asked: CPUs, bytes or devices; None: it is a user's provider that spoke of it.
         places: what was there when it was asked for.
         offered: the sets of NUMA nodes that were offered; None where no provider was asked for

@@ -13,7 +13,13 @@ from itertools import chain
 from typing import Any
 
 from alignup.kubernetes.manifest import IGNORED_CLAIMS, read_pod
-from alignup.kubernetes.pod import Container, Pod, PodClaim, is_pinned_memory
+from alignup.kubernetes.pod import (
+    Container,
+    Pod,
+    PodClaim,
+    is_pinned_memory,
+    without_extended_claim,
+)
 from alignup.text.counting import format_bytes
 
 Manifest = dict[str, Any]
@@ -29,6 +35,7 @@ def manifest_of(pod: Pod, original: Mapping[str, Any] | None = None) -> Manifest
         original: the manifest that it was read from, for what a record does not keep, such as
             `spec.resources`.
     """
+    pod = without_extended_claim(pod)
     metadata: dict[str, Any] = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid}
     if pod.annotations:
         metadata["annotations"] = dict(pod.annotations)

@@ -101,7 +101,12 @@ def explain(node: Node, pod: Pod | Mapping[str, Any], *, suggest: bool = True) -
 
     blamed = tuple(dict.fromkeys(resource for cause in causes for resource in cause.resources))
     steps = tuple(
-        step_of(question, trial.policy, asked_by(question.container or pod))
+        step_of(
+            question,
+            trial.policy,
+            asked_by(question.container or pod),
+            claimed_of(pod, question.container),
+        )
         for question in trial.questions
     )
     suggestions: tuple[Suggestion, ...] = ()
@@ -145,10 +150,31 @@ def explain(node: Node, pod: Pod | Mapping[str, Any], *, suggest: bool = True) -
     )
 
 
-def step_of(question: Question, policy: Policy, requests: Mapping[str, int]) -> Step:
-    """Return the record of one decision; `requests` is by resource, as far as that is known."""
+def claimed_of(pod: Pod, container: Container | None) -> frozenset[str]:
+    """Return the extended resources of a container, or of all, for which a claim stands."""
+    return frozenset(
+        resource
+        for name, resource in pod.constraints.claimed_devices
+        if container is None or name == container.name
+    )
+
+
+def step_of(
+    question: Question,
+    policy: Policy,
+    requests: Mapping[str, int],
+    claimed: frozenset[str] = frozenset(),
+) -> Step:
+    """Return the record of one decision.
+
+    Args:
+        question: what was asked.
+        policy: that decided.
+        requests: by resource, as far as that is known.
+        claimed: the resources for which a claim stands.
+    """
     container = None if question.container is None else question.container.name
-    parts = tuple(_resource_parts(question, requests))
+    parts = tuple(_resource_parts(question, requests, claimed))
     rule = RULES.get(policy.name, f"policy {policy.name} decides")
     if not question.hints:
         return Step(container, parts, rule)
@@ -178,7 +204,9 @@ def step_of(question: Question, policy: Policy, requests: Mapping[str, int]) -> 
     )
 
 
-def _resource_parts(question: Question, requests: Mapping[str, int]) -> Iterator[ResourcePart]:
+def _resource_parts(
+    question: Question, requests: Mapping[str, int], claimed: frozenset[str]
+) -> Iterator[ResourcePart]:
     """Yield what a container, or the pod as a whole, asked for, and what else was offered."""
     name = None if question.container is None else question.container.name
     offers = {
@@ -189,7 +217,9 @@ def _resource_parts(question: Question, requests: Mapping[str, int]) -> Iterator
     for resource in dict.fromkeys([*requests, *offers]):
         amounts = question.holdings.amounts(resource)
         provider, view = offers.get(resource, ("", None))
-        if resource not in offers and amounts is not None:
+        if resource not in offers and resource in claimed:
+            provider, amounts = "claims", None
+        elif resource not in offers and amounts is not None:
             provider = _manager_of(resource)
 
         places = () if amounts is None else tuple(_places(question.holdings, amounts))

@@ -183,6 +183,8 @@ def amounts_in_words(resource: ResourcePart) -> Callable[[int], str]:
 def offered_in_words(resource: ResourcePart) -> str:
     """Return the sets of NUMA nodes that a resource was offered on."""
     view = resource.offered
+    if view is None and resource.provider == "claims":
+        return "devices of a claim"
     if view is None:
         return "" if resource.places else "not pinned to NUMA nodes here"
     if view.anywhere:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from alignup.errors import InputError, warn
 from alignup.kubernetes.pod import (
     ANY_NODE,
+    EXTENDED_CLAIM,
     OS_LABEL,
     NodeConstraints,
     Pod,
@@ -36,6 +37,7 @@ from alignup.records import replace
 if TYPE_CHECKING:
     from alignup.kubernetes.wire import (
         ContainerWire,
+        ExtendedResourceClaimWire,
         PodSpecWire,
         PodStatusWire,
         PodWire,
@@ -142,11 +144,7 @@ def read_pod(
         claimed, claimed_with = _claimed(wire.status, before)
         constraints = replace(constraints, claimed=claimed, claimed_with=claimed_with)
     if wire.status is not None and wire.status.extended_resource_claim_status is not None:
-        mappings = wire.status.extended_resource_claim_status.request_mappings or ()
-        claimed_devices = frozenset(
-            (mapping.container_name or "", mapping.resource_name or "") for mapping in mappings
-        )
-        constraints = replace(constraints, claimed_devices=claimed_devices)
+        constraints = _with_extended_claim(constraints, wire.status.extended_resource_claim_status)
 
     return PodSource(
         identity, raw_init, raw_containers, raw_pod, allocated, constraints, stored_qos
@@ -185,6 +183,27 @@ def _claims(spec: PodSpecWire, status: PodStatusWire | None) -> tuple[PodClaim, 
             containers=tuple(sorted(users.get(claim.name, ()))),
         )
         for claim in spec.resource_claims or ()
+    )
+
+
+def _with_extended_claim(
+    constraints: NodeConstraints, status: ExtendedResourceClaimWire
+) -> NodeConstraints:
+    """Return constraints with the claim that the scheduler has made for extended resources."""
+    uses = [
+        (use.container_name or "", use.resource_name or "", use.request_name or "")
+        for use in status.request_mappings or ()
+    ]
+    pod_claim = PodClaim(
+        EXTENDED_CLAIM,
+        status.resource_claim_name or "",
+        containers=tuple(sorted({container for container, _, _ in uses})),
+        requests=tuple((container, request) for container, _, request in uses),
+    )
+    return replace(
+        constraints,
+        claims=(*constraints.claims, pod_claim),
+        claimed_devices=frozenset((container, resource) for container, resource, _ in uses),
     )
 
 

@@ -227,7 +227,7 @@ def _insufficient(
 
     With what is lacking, and the scheduler's message.
     """
-    requests = {**requests_of(_without_claimed(pod)), "pods": 1}
+    requests = {**requests_of(without_claimed(pod)), "pods": 1}
     used: dict[str, int] = {}
     if len(requests) > 1:
         for admitted in others:
@@ -252,7 +252,7 @@ def _insufficient(
             yield name, lacking, f"Node didn't have enough resource: {name}, {amounts}"
 
 
-def _without_claimed(pod: Pod) -> Pod:
+def without_claimed(pod: Pod) -> Pod:
     """Return a pod without the extended resources for which devices of a claim stand.
 
     Source: `removeMissingExtendedResources`.

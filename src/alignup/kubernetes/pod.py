@@ -123,6 +123,10 @@ class Container(Record):
     fractional_memory: str = ""
 
 
+# The name, not one of the API's, of the claim that the scheduler makes for extended resources.
+EXTENDED_CLAIM: Final = "<extended-resources>"
+
+
 class PodClaim(Record):
     """A claim of a pod (`spec.resourceClaims`), by which the scheduler gives it devices.
 
@@ -131,12 +135,24 @@ class PodClaim(Record):
         template: the name of the ResourceClaimTemplate of which it is made; empty: the claim is
             there by itself.
         containers: those that use it.
+        requests: (container, request) where a container uses some of its requests only.
     """
 
     name: str
     claim: str = ""
     template: str = ""
     containers: tuple[str, ...] = ()
+    requests: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def is_extended(self) -> bool:
+        """Whether it is the claim for extended resources."""
+        return self.name == EXTENDED_CLAIM
+
+    def is_used(self, container: str, request: str) -> bool:
+        """Return whether a container that uses the claim uses one of its requests."""
+        used = {name for user, name in self.requests if user == container}
+        return not used or request.partition("/")[0] in used
 
 
 class NodeConstraints(Record):
@@ -182,6 +198,14 @@ class NodeConstraints(Record):
             claimed.update(amounts)
 
         return replace(self, claimed=dict(claimed), claimed_with={})
+
+    def without_extended_claim(self) -> NodeConstraints:
+        """Return these without the claim for extended resources."""
+        if not any(claim.is_extended for claim in self.claims):
+            return self
+
+        claims = tuple(claim for claim in self.claims if not claim.is_extended)
+        return replace(self, claims=claims, claimed_devices=frozenset())
 
 
 # The constraints of a pod that demands nothing.
@@ -259,6 +283,12 @@ class Pod(Record):
         Its containers then share them.
         """
         return self.pod_level is PodLevel.MANAGED
+
+
+def without_extended_claim(pod: Pod) -> Pod:
+    """Return a pod without the claim for its extended resources: plugins serve them all."""
+    constraints = pod.constraints.without_extended_claim()
+    return pod if constraints is pod.constraints else replace(pod, constraints=constraints)
 
 
 _Item = TypeVar("_Item", Container, "RawRequests")
@@ -381,7 +411,7 @@ def _read_pod(source: PodSource, reading: PodReading) -> Pod:
     elif constraints.claimed_with and not reading.claims_count_with_containers:
         constraints = constraints.summed()
     if constraints.claimed_devices and not reading.claimed_devices_left_out:
-        constraints = replace(constraints, claimed_devices=frozenset())
+        constraints = constraints.without_extended_claim()
 
     can_differ = (
         source.raw_pod

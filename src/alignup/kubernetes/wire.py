@@ -168,12 +168,14 @@ class ClaimedResourceWire(msgspec.Struct, rename="camel", gc=False):
 
     container_name: str | None = None
     resource_name: str | None = None
+    request_name: str | None = None
 
 
 class ExtendedResourceClaimWire(msgspec.Struct, rename="camel", gc=False):
     """The claim that stands for extended resources of a pod, by its status on the wire."""
 
     request_mappings: list[ClaimedResourceWire] | None = None
+    resource_claim_name: str | None = None
 
 
 class PodStatusWire(msgspec.Struct, rename="camel", gc=False):

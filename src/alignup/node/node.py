@@ -453,16 +453,36 @@ class Node:
         """
         if not isinstance(pod, Pod):
             pod = read_pod(pod)
+        pod = self._read(pod)
         if not self.knows_devices and pod.devices:
             self._warn_of_unknown(pod)
-        if pod.readings is None:
+
+        return pod
+
+    def _read(self, pod: Pod) -> Pod:
+        """Return a pod as this node's kubelet reads it, with the claims that it has here."""
+        if pod.readings is not None:
+            pod = pod.read_as(self.config.profile.pods)
+        if self.claims is None:
             return pod
-        return pod.read_as(self.config.profile.pods)
+        return self.claims.read(pod, self.offered)
+
+    def offered(self, resource: str) -> int | None:
+        """Return how many devices of a resource the Node object or the plugins here offer.
+
+        None: neither knows the resource.
+        """
+        if self.node_object is not None and resource in self.node_object.allocatable:
+            return self.node_object.allocatable[resource]
+
+        pool = self.pools.get(resource)
+        return None if pool is None else pool.healthy.bit_count()
 
     def _warn_of_unknown(self, pod: Pod) -> None:
         """Warn of each resource of a pod of which nothing is known here, once."""
+        claimed = {resource for _, resource in pod.constraints.claimed_devices}
         for resource, _ in pod.devices:
-            if resource not in self.pools and resource not in self.warned_of:
+            if resource not in (self.pools.keys() | claimed | self.warned_of):
                 self.warned_of.add(resource)
                 warn(
                     f"{UNKNOWN_DEVICES}{resource}, which {pod.namespaced_name} requests: pods are "
@@ -488,7 +508,8 @@ class Node:
         if not isinstance(pod, Pod):
             pod = read_pod(pod)
 
-        requests = requests_of(pod.read_as(self.config.profile.pods))
+        pod = self._read(pod)
+        requests = requests_of(pod)
         totals = node_limits(self.machine, self.config, {}, self.node_object).allocatable
         unknown = {}
         if "memory" in requests and "memory" not in totals:

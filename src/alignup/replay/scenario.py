@@ -509,7 +509,7 @@ def admission_dict(
     answer = {**admission.to_dict(), "sharedCpus": "" if cpus is None else str(cpus)}
     if pod is None:
         return answer
-    if node.claims is not None and pod.constraints.claims:
+    if node.claims is not None and node.read(pod).constraints.claims:
         devices = node.claims.devices(pod.uid)
         answer["claims"] = {"devices": [device.to_dict() for device in devices]}
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from alignup import read_machine
 from alignup.cli.program import program
 from alignup.errors import InputError
 
@@ -548,3 +549,123 @@ def test_a_gate_that_mends_an_error_is_told(run) -> None:
     status, output = run(objects, wish, options=(*off, "--json"))
     assert len(json.loads(output)["helps"]) == 1
     assert run(objects, wish)[0] == 0
+
+
+EXTENDED = "example.com/gpu"
+
+
+def serving(*numa_nodes: int) -> list[dict[str, Any]]:
+    """Return devices near some NUMA nodes, of a class that serves an extended resource."""
+    objects = resources(*(device(f"g{place}", numa) for place, numa in enumerate(numa_nodes)))
+    objects[1]["spec"]["extendedResourceName"] = EXTENDED
+    return objects
+
+
+def asking(count: int, **limits: str) -> dict[str, Any]:
+    limits = {"cpu": "2", "memory": "1Gi", EXTENDED: str(count), **limits}
+    container = {"name": "c", "image": "i", "resources": {"limits": limits}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p"},
+        "spec": {"containers": [container]},
+    }
+
+
+def test_the_claim_for_extended_resources_is_allocated(run) -> None:
+    objects = serving(0, 1)
+    status, output = run(objects, asking(2))
+    assert status == 0
+    assert output.splitlines() == [
+        "node-a: claim default/p-extended-resources: allocated",
+        "  example.com/gpu of container c: gpu.example.com/node-a/g0, NUMA node 0",
+        "  example.com/gpu of container c: gpu.example.com/node-a/g1, NUMA node 1",
+    ]
+    status, output = run(objects, asking(3))
+    assert status == 1
+    assert "of container c asks for 3 of class gpu.example.com; of 2 devices: 2 free" in output
+    assert "would help: ask for 2 in request example.com/gpu of container c" in output
+
+    answer = json.loads(run(objects, asking(2), options=("--json",))[1])
+    assert answer["extendedResources"] == [
+        {
+            "containerName": "c",
+            "resourceName": EXTENDED,
+            "requestName": "container-0-request-1",
+        }
+    ]
+    assert [given["device"] for given in answer["result"][0]["devices"]] == ["g0", "g1"]
+
+
+def test_extended_resources_of_a_plugin_need_no_claim(run, tmp_path) -> None:
+    node = {"kind": "Node", "metadata": {"name": "node-a"}, "status": {"allocatable": {}}}
+    path = tmp_path / "node.json"
+    options = ("--node-object", str(path))
+    for offered, has_claim in ((0, True), (2, False)):
+        node["status"]["allocatable"] = {EXTENDED: str(offered)}
+        path.write_text(json.dumps(node))
+        status, output = run(serving(0, 1), asking(1), options=options)
+        assert status == 0
+        assert ("g0" in output) is has_claim
+
+    assert output == (
+        "node-a: no claim is made: the node's device plugins offer 2 example.com/gpu\n"
+    )
+    with_own_claim = asking(1)
+    with_own_claim["spec"]["resourceClaims"] = [{"name": "x", "resourceClaimName": "c"}]
+    objects = [*serving(0, 1), claim(("r", GPU, 1))]
+    status, output = run(objects, with_own_claim, options=options)
+    assert status == 1
+    assert output.startswith("node-a: no devices on this node: nil or empty request mappings")
+    assert "would help" not in output
+
+
+def test_a_scheduler_without_the_gate_leaves_them_to_plugins(run) -> None:
+    status, output = run(serving(0), asking(1), options=("--release", "1.35"))
+    assert status == 1
+    assert "the gate DRAExtendedResource is off in kube-scheduler 1.35" in output
+    assert "would help: turn on the feature gate DRAExtendedResource" in output
+    on = ("--release", "1.35", "--feature-gate", "DRAExtendedResource=true")
+    assert run(serving(0), asking(1), options=on)[0] == 0
+
+
+def test_what_cannot_be_asked_of_extended_resources(alignup, write) -> None:
+    pod = write("pod.json", asking(1))
+    objects = write("served.json", {"kind": "List", "items": serving(0)})
+    off = ("--feature-gate", "DRAExtendedResource=false")
+    refused = alignup("claims", "--resources", objects, *off, pod)
+    assert (refused.status, "feature is locked to true" in refused.err) == (2, True)
+
+    others = write("others.json", {"kind": "List", "items": resources(device("g0", 0))})
+    refused = alignup("claims", "--resources", others, pod)
+    assert refused.status == 2
+    assert "with extended resources that a DeviceClass serves" in refused.err
+
+
+def test_admit_explain_and_rank_heed_extended_resources(alignup, write) -> None:
+    objects = write("served.json", {"kind": "List", "items": serving(0, 1)})
+    fits, large = write("fits.json", asking(1)), write("large.json", asking(3))
+    config = write("kubelet.json", {**KUBELET, "kind": "KubeletConfiguration"})
+    common = ("--machine", "xeon-2s", "--config", config, "--resources", objects)
+
+    answer = alignup("admit", *common, fits)
+    assert (answer.status, answer.err) == (0, "")
+    assert f"{EXTENDED} of container c: gpu.example.com/node-a/g0, NUMA node 0" in answer.out
+    assert "the devices are aligned with the pod's CPUs and memory" in answer.out
+
+    answer = alignup("admit", *common, large)
+    assert answer.status == 1
+    assert "cannot allocate all claims" in answer.out
+    explanation = alignup("explain", *common, large).out
+    assert "ask for 2 example.com/gpu instead of 3" in explanation
+    assert "devices of a claim" in explanation
+    part = json.loads(alignup("explain", *common, "--json", large).out)
+    providers = {resource["resource"]: resource["provider"] for resource in part["resources"]}
+    assert providers[EXTENDED] == "claims"
+
+    node = {"name": "node-a", "machine": read_machine("xeon-2s").to_dict(), "kubelet": KUBELET}
+    rank = ("rank", "--nodes", write("node.jsonl", node), "--resources", objects, "--json")
+    (placement,) = json.loads(alignup(*rank, fits).out)["best"]
+    assert placement["draAligned"] is True
+    (refusal,) = json.loads(alignup(*rank, large).out)["refused"]
+    assert refusal["reason"] == "Unschedulable"

@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 import msgspec
 import numpy as np
 
+from alignup.claims.extended_resources import ExtendedResources
 from alignup.claims.on_node import ClaimProvider
 from alignup.claims.read import Resources
+from alignup.claims.scheduler_gates import gates_of
 from alignup.cluster.cluster import Cluster, Evaluation, NodeAmounts, row_of_amounts, row_of_node
 from alignup.cluster.koordinator import judge_nodes
 from alignup.cluster.node_totals import demand_key
@@ -452,7 +454,9 @@ class WatchedClaims:
 
         # The versions of the stores that what follows was made from.
         self._slices_version = -1
+        self._classes_version = -1
         self._claims_version = -1
+        self._extended = ExtendedResources()
         self._published = Resources()
         self._providers: dict[str, tuple[object, NodeObject, ClaimProvider]] = {}
         self._by_pool: dict[tuple[str, str], list[Claim]] = {}
@@ -462,14 +466,31 @@ class WatchedClaims:
         """Changes when an object does."""
         return self.slices.version, self.classes.version, self.claims.version
 
+    @property
+    def extended(self) -> ExtendedResources:
+        """The extended resources that the classes serve."""
+        if self._classes_version != self.classes.version:
+            self._classes_version = self.classes.version
+            self._extended = ExtendedResources.of(tuple(self.classes.objects.values()), gates_of())
+
+        return self._extended
+
+    def concern(self, pod: Pod) -> bool:
+        """Return whether a pod has claims, or has one made for it on some node."""
+        return bool(pod.constraints.claims) or self.extended.are_asked_by(pod)
+
     def meet(self, pod: Pod, node: Node, node_object: NodeObject) -> bool | None:
         """Return whether a node would place a pod near the devices of its claims.
 
-        None: that cannot be told.
+        None: that cannot be told. A pod that needs no claim there is near all that it has.
 
         Raises:
             AlignupError: the pod or its claims are refused, or a claim is not there.
         """
+        pod = self.extended.on_node(node.read(pod), node.offered)
+        if not pod.constraints.claims:
+            return True
+
         admission = node.try_admit(pod)
         if not admission:
             return None

@@ -113,7 +113,7 @@ class Answers:
             passed = [name for name in names if name == node]
             return Filtered(passed, unresolvable=dict.fromkeys(others, why))
 
-        claims = self.state.claims.version if pod.pod.constraints.claims else ()
+        claims = self.state.claims.version if self.state.claims.concern(pod.pod) else ()
         state = self.state.view.version, claims, self.fails_open, list(self.state.uncertain), names
         state_before, filtered = self._kept.get(kind, (None, None))
         if filtered is None or state_before != state:
@@ -171,7 +171,7 @@ class Answers:
         A scheduler asks twice for each pod, mostly with no change between. The key of a kind is
         made once a question, and not for each node.
         """
-        if not pod.constraints.claims:
+        if not self.state.claims.concern(pod):
             return {}
 
         key = self.state.view.version, self.state.claims.version, demand_key(pod)
@@ -186,7 +186,7 @@ class Answers:
         return meets[name]
 
     def _is_near_enough(self, pod: Pod, name: str, meets: dict[str, bool | None]) -> bool:
-        if not self.requires_near or not pod.constraints.claims:
+        if not self.requires_near or not self.state.claims.concern(pod):
             return True
         return self._meet(pod, name, meets) is True
 
@@ -203,7 +203,7 @@ class Answers:
         judged = self.state.view.verdicts(pod.pod, self.state.strategy)
         # as in `filter`; minus infinity counts as nothing
         scores = np.append(np.clip(judged.score, 0.0, _HUNDRED), 0.0)[numbers]
-        has_claims = bool(pod.pod.constraints.claims)
+        has_claims = self.state.claims.concern(pod.pod)
         highest = HIGHEST_SCORE
         if has_claims:
             highest -= _FIRST_SCORE[True]

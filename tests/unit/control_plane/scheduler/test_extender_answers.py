@@ -28,6 +28,7 @@ from alignup.control_plane.scheduler.cluster_state import SLOWEST_REPORT, Cluste
 from alignup.control_plane.scheduler.extender_answers import FAR, UNCERTAIN, UNKNOWN, Answers
 from alignup.errors import InputError
 from alignup.kubelet.node_resource_topology.report import Description, decode_report
+from alignup.machine.device_inventory import Device
 from alignup.node import Node
 from alignup.records import replace as replaced
 from inputs.small_claims import DRIVER, claim_named, class_of, slice_of
@@ -669,3 +670,44 @@ def test_a_profile_is_asked_anew_of_nodes_that_changed_and_of_no_others(
             else:
                 bound_uids.append(f"uid-{step}")
                 state.pod_seen(watched(f"{step}", name, cpu=random.choice((1, 2, 5))), 0)
+
+
+@pytest.fixture
+def with_extended(with_claims) -> Answers:
+    """The same nodes, whose class serves an extended resource."""
+    serving_class = class_of()
+    serving_class["spec"]["extendedResourceName"] = "example.com/served"
+    with_claims.state.claims.classes.listed([read_class(serving_class, "it")])
+    return with_claims
+
+
+def test_nodes_are_told_apart_by_the_claim_for_extended_resources(with_extended) -> None:
+    pod = watched("p", cpu=3, **{"example.com/served": 1})
+    assert with_extended.filter(pod, ALL, 0).passed == ALL
+    assert with_extended.prioritize(pod, ALL) == [1, 9, 5]
+
+
+def test_nodes_far_from_the_devices_of_the_claim_are_refused_too(with_extended) -> None:
+    with_extended.requires_near = True
+    pod = watched("p", cpu=3, **{"example.com/served": 1})
+    answer = with_extended.filter(pod, ALL, 0)
+    assert (answer.passed, answer.unresolvable) == (["exact-b"], {"exact-a": FAR, "amounts": FAR})
+    assert with_extended.filter(watched("q", cpu=3), ALL, 0).passed == ALL
+
+
+def test_a_class_that_comes_later_counts(with_claims) -> None:
+    pod = watched("p", cpu=3, **{"example.com/served": 1})
+    assert with_claims.prioritize(pod, ALL) == [8, 8, 8]
+    serving_class = class_of()
+    serving_class["spec"]["extendedResourceName"] = "example.com/served"
+    with_claims.state.claims.classes.changed(read_class(serving_class, "it"))
+    assert with_claims.prioritize(pod, ALL) == [1, 9, 5]
+
+
+def test_no_claim_is_made_where_a_plugin_offers_the_resource(with_extended) -> None:
+    state = with_extended.state
+    node = state.members["exact-a"].node
+    node.devices.update("example.com/served", [Device("g0", (0,))])
+    pod = watched("p", cpu=3, **{"example.com/served": 1}).pod
+    assert state.meet(pod, "exact-a") is True
+    assert state.meet(pod, "exact-b") is True
