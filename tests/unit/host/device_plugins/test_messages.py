@@ -59,6 +59,23 @@ def test_devices_have_an_end():
         listed(*[device(str(number)) for number in range(16385)])
 
 
+def test_as_much_as_is_allowed_is_taken():
+    """The bounds that refusals name belong to what is allowed."""
+    assert len(listed(*[device(str(number)) for number in range(16384)])) == 16384
+    assert listed(device("x" * 1024))[0].id == "x" * 1024
+
+    variables = {str(number): "" for number in range(256)}
+    assert len(answered(envs=variables).environment) == 256
+    assert len(answered(envs={"A": "x" * 119_999}).environment["A"]) == 119_999
+    with pytest.raises(InputError, match="expected up to 120000 bytes, got 120001"):
+        answered(envs={"A": "x" * 120_000})
+
+    # {"annotations":{"a":""}} takes 24 bytes, of which the braces are those of the variables
+    assert len(answered(annotations={"a": "x" * 119_978}).annotations["a"]) == 119_978
+    with pytest.raises(InputError, match="expected up to 120000 bytes beside its variables, got"):
+        answered(annotations={"a": "x" * 119_979})
+
+
 @pytest.mark.parametrize(
     "resource", ["a/b", "nvidia.com/gpu", "example.com/NIC_0.a-b", "my-kubernetes.io/x"]
 )

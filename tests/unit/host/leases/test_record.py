@@ -10,6 +10,7 @@ import os
 import msgspec
 import pytest
 
+from alignup.errors import InputError
 from alignup.host.leases.record import (
     Entry,
     Freed,
@@ -19,6 +20,7 @@ from alignup.host.leases.record import (
     Left,
     MemoryShare,
     Waiter,
+    check_amounts,
     encode_leases,
     holders,
     lease_decoder,
@@ -102,3 +104,39 @@ def test_leases_of_before_there_were_cgroups_have_none():
 def test_another_kind_of_entry_is_none():
     with pytest.raises(msgspec.ValidationError):
         lease_decoder(Entry).decode(b'{"type":"lost","id":"x"}')
+
+
+@pytest.mark.parametrize(
+    ("largest", "too_large"),
+    [
+        ({"cpus": CPUSet.from_int(1 << (1 << 20) - 1)}, {"cpus": CPUSet.from_int(1 << (1 << 20))}),
+        ({"numa_nodes": (0, 65535)}, {"numa_nodes": (0, 65536)}),
+        (
+            {"memory": (MemoryShare(65535, "memory", 0),)},
+            {"memory": (MemoryShare(-1, "memory", 0),)},
+        ),
+        (
+            {"memory": (MemoryShare(0, "memory", (1 << 60) - 1),)},
+            {"memory": (MemoryShare(0, "memory", 1 << 60),)},
+        ),
+        (
+            {
+                "memory": (
+                    MemoryShare(0, "memory", 1 << 59),
+                    MemoryShare(1, "memory", (1 << 59) - 1),
+                )
+            },
+            {"memory": (MemoryShare(0, "memory", 1 << 59), MemoryShare(1, "memory", 1 << 59))},
+        ),
+        ({}, {"memory": (MemoryShare(0, "memory", -1), MemoryShare(1, "memory", 5))}),
+    ],
+)
+def test_amounts_are_those_that_a_machine_can_have(largest, too_large) -> None:
+    check_amounts([leasing.record(**largest)], "the file", (65535,))
+    with pytest.raises(InputError, match="the amounts of lease 'one' are impossible, at the file"):
+        check_amounts([leasing.record(), leasing.record(**too_large)], "the file")
+
+
+def test_nodes_to_bind_memory_to_are_those_that_a_machine_can_have() -> None:
+    with pytest.raises(InputError, match="impossible"):
+        check_amounts([leasing.record()], "the file", (65536,))

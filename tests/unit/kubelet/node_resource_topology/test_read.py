@@ -233,6 +233,21 @@ def test_costs_that_cannot_be_are_refused(cost):
         read_topologies({"kind": "NodeResourceTopology", "metadata": {"name": "n"}, "zones": zones})
 
 
+def test_costs_from_none_to_the_largest_are_read():
+    zones = [
+        {
+            "name": f"node-{zone}",
+            "type": "Node",
+            "costs": [{"name": "node-0", "value": 0}, {"name": "node-1", "value": (1 << 31) - 1}],
+        }
+        for zone in range(2)
+    ]
+    [read] = read_topologies(
+        {"kind": "NodeResourceTopology", "metadata": {"name": "n"}, "zones": zones}
+    )
+    assert read.amounts.distances == ((0, (1 << 31) - 1),) * 2
+
+
 @pytest.mark.parametrize("kind", ["List", "NodeResourceTopology"])
 def test_a_letter_in_an_object_that_is_not_utf8_is_a_clear_error(kind):
     """Objects of a List are decoded one at a time; what is between them may be fine."""
