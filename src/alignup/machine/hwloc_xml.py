@@ -8,6 +8,7 @@ nodes without CPUs the CPUs they are near, so this is the next best thing to a s
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from typing import Final
@@ -286,7 +287,7 @@ def _measure(text: str) -> float:
     try:
         number = float(text)
     except ValueError:
-        number = -1
+        number = math.nan
 
     if not 0 <= number < _FARTHEST:
         raise InputError.at("a latency or speed of hwloc's XML", "a number", text)

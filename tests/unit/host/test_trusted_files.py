@@ -228,3 +228,27 @@ def test_a_path_has_a_length_and_is_text(name, reason):
         return
     with pytest.raises(InputError, match=reason):
         check_path(Path(name), "--socket")
+
+
+def test_a_path_has_so_many_links_as_the_kernel_follows():
+    """Those of one chain, and a loop."""
+    with short_folder() as folder:
+        target = folder / "file"
+        target.touch()
+        for number in range(40):
+            link = folder / f"link{number}"
+            link.symlink_to(target)
+            target = link
+
+        assert distrust(target) == ""
+        assert target.exists()
+
+        one_more = folder / "one-more"
+        one_more.symlink_to(target.name)
+        assert distrust(one_more) == f"there are too many links at {folder / 'link0'}"
+        with pytest.raises(OSError, match="symbolic links"):
+            one_more.stat()
+
+        loop = folder / "loop"
+        loop.symlink_to("loop")
+        assert distrust(loop) == f"there are too many links at {loop}"
