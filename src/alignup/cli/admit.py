@@ -31,7 +31,7 @@ from alignup.text.counting import counted, short_bytes
 from alignup.text.known_keys import unknown_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from alignup.claims.preview import ClaimsOutcome
     from alignup.cli.terminal import Console
@@ -121,6 +121,7 @@ def command(
                 | claims_dict(outcome)
                 | faults[pod.uid]
                 | unknown_dict(node.unknown_requests(pod))
+                | notes_dict(node, [(pod, admission)])
             )
     else:
         show(node, loaded.title, answers, requested.present)
@@ -133,6 +134,27 @@ def command(
 def any_is_open(node: Node, pods: Sequence[Pod]) -> bool:
     """Return whether a manager could refuse one of some pods for requests that are unknown here."""
     return any(node.leaves_open(node.unknown_requests(pod)) for pod in pods)
+
+
+def notes_dict(node: Node, attempts: Iterable[Attempt]) -> dict[str, Any]:
+    """Return what matters of the shared pool now, as JSON has it, if anything."""
+    notes = pool_notes(node, attempts)
+    return {"notes": list(notes)} if notes else {}
+
+
+def pool_notes(node: Node, attempts: Iterable[Attempt]) -> tuple[str, ...]:
+    """Return what matters of the shared pool as it is now, in sentences.
+
+    Args:
+        node: the node.
+        attempts: the pods that were asked about, with their admissions.
+    """
+    from alignup.explanations.words import shared_pool_notes
+
+    is_used = any(
+        admission.admitted and any(sharing_lines(node, pod)) for pod, admission, *_ in attempts
+    )
+    return shared_pool_notes(node, node.shared_cpus, is_used=is_used)
 
 
 def unknown_dict(unknown: Mapping[str, int]) -> dict[str, Any]:
@@ -498,8 +520,6 @@ def show(node: Node, title: str, answers: Sequence[Answer], present: Sequence[Po
         answers: for each pod.
         present: pods that were on the node already.
     """
-    from alignup.explanations.words import shared_pool_notes
-
     console = make_console()
     console.print(safe(title))
     if present:
@@ -528,11 +548,8 @@ def show(node: Node, title: str, answers: Sequence[Answer], present: Sequence[Po
 
     if node.shared_cpus is not None:
         console.print(f"\nshared pool: CPUs {node.shared_cpus or 'none'}")
-        is_used = any(
-            admission.admitted and any(sharing_lines(node, pod)) for pod, admission, *_ in answers
-        )
-        for note in shared_pool_notes(node, node.shared_cpus, is_used=is_used):
-            console.print(f"  {note}")
+        for note in pool_notes(node, answers):
+            console.print(f"  {safe(note)}")
 
 
 def show_containers(console: Console, node: Node, admission: Admission) -> None:

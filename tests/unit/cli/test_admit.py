@@ -684,3 +684,10 @@ def test_which_cpus_pods_of_the_shared_pool_run_on_is_said(alignup, write):
         shown.out
     )
     assert alignup("admit", "-m", machine, "-c", plain, pods[0]).out.endswith("pool: CPUs 0\n")
+
+    for line in alignup("admit", "--json", "-m", machine, "-c", strict, *pods).lines:
+        assert line["notes"][0].startswith("the shared pool is empty")
+        assert len(line["notes"]) == 2  # what follows, and how to keep CPUs in it
+
+    lines = alignup("admit", "--json", "-m", machine, "-c", plain, *pods).lines
+    assert [len(line.get("notes", ())) for line in lines] == [0, 1]

@@ -552,3 +552,37 @@ def test_this_process_can_ask_about_itself(alignup) -> None:
 def test_a_name_of_a_node_that_is_no_text_is_one_line(alignup, name) -> None:
     ended = alignup("node", "publish", "--name", name, "--kubeconfig", "no-such-kubeconfig")
     assert ended.complains("expected UTF-8, got", "--name")
+
+
+def test_cpus_that_a_platform_reserves_by_flags_can_be_given_to_each_reader(
+    alignup, tmp_path
+) -> None:
+    """An archive has what lies on the node; which CPUs are reserved may stand elsewhere."""
+    root = tmp_path / "root"
+    kubelet = root / "var/lib/kubelet"
+    kubelet.mkdir(parents=True)
+    (kubelet / "config.yaml").write_text(
+        "apiVersion: kubelet.config.k8s.io/v1beta1\n"
+        "kind: KubeletConfiguration\n"
+        "cpuManagerPolicy: static\n"
+    )
+    cores = [{"cpus": [cpu], "socket": 0} for cpu in range(8)]
+    machine = tmp_path / "machine.json"
+    machine.write_text(json.dumps({"numaNodes": [{"id": 0, "memory": 1 << 33, "cores": cores}]}))
+    archive = tmp_path / "node.tar.xz"
+    assert alignup("node", "collect", "--node", root, archive).status == 0
+
+    ended = alignup("node", "check", "--node", archive, "-m", machine)
+    assert ended.status == 1
+    assert "give them here with --reserved-cpus" in ended.out
+
+    words = ("--node", archive, "-m", machine, "--reserved-cpus", "0-1")
+    assert "static policy requires" not in alignup("node", "check", *words).out
+    shown = alignup("node", "show", "--json", *words).lines[0]
+    assert shown["sharedCpus"] == "0-7"
+    pod = tmp_path / "pod.json"
+    resources = {"limits": {"cpu": "6", "memory": "1Gi"}}
+    spec = {"containers": [{"name": "c", "image": "i", "resources": resources}]}
+    pod.write_text(json.dumps({"kind": "Pod", "metadata": {"name": "p"}, "spec": spec}))
+    for command in ("admit", "explain"):
+        assert "2-7" in alignup(command, *words, pod).out
