@@ -131,6 +131,11 @@ def test_links_lead_to_files(page: str) -> None:
     assert [link for link in links if not (ROOT / link).exists()] == []
 
 
+def test_the_page_of_messages_is_that_of_the_tables() -> None:
+    page = (ROOT / "docs/messages.md").read_text("utf-8")
+    assert page == runpy.run_path(str(ROOT / ".ci/messages"))["page"](), "run .ci/messages --page"
+
+
 def test_the_manual_page_is_what_the_program_says_of_its_commands_and_options() -> None:
     page = (ROOT / "share/man/man1/alignup.1").read_text("utf-8")
     assert page == runpy.run_path(str(ROOT / ".ci/generate-manual"))["manual"](), (

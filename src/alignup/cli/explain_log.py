@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from alignup.cli import inputs
-from alignup.cli.explain_view import View, show_explanation, show_failed_start
+from alignup.cli.explain_view import View, explanation_dict, show_explanation, show_failed_start
 from alignup.cli.failures import complain
 from alignup.cli.terminal import print_json
 from alignup.errors import one_line, sentence_of
@@ -29,7 +29,8 @@ from alignup.explanations.explanation import Explanation
 from alignup.explanations.trial import Question
 from alignup.explanations.why import step_of
 from alignup.kubelet.layout import KUBELET
-from alignup.kubelet.log import read_log, start_error
+from alignup.kubelet.log import read_log
+from alignup.kubelet.messages import meaning_of_rejection, meaning_of_start
 from alignup.kubernetes.pod import Container, is_device
 from alignup.machine.bits import bit_numbers, bit_set
 from alignup.node.holdings import Holdings
@@ -106,7 +107,7 @@ def explain_log(
     for number, refusal in enumerate(refusals):
         explanation = explain_logged(log, refusal)
         if as_json:
-            print_json(explanation.to_dict(product=view.product))
+            print_json(explanation_dict(explanation, None, product=view.product))
         else:
             click.echo(nl=number > 0)
             show_explanation(explanation, None, view)
@@ -132,15 +133,16 @@ def explain_log(
 
 def failed_start_dict(failed: FailedStart) -> dict[str, Any]:
     """Return why starts of a kubelet failed, in JSON's types."""
-    error = start_error(failed.message)
+    error = meaning_of_start(failed.message)
     fields = {"kubelet": "does not start", "component": "unknown", "file": "", "repair": ""}
     fields["cause"] = "these words are of no manager of CPUs, memory or devices"
     if error is not None:
         fields |= {
-            "component": error.component,
-            "file": f"/{KUBELET}/{error.file}" if error.file else "",
+            "component": error.message.component,
+            "file": f"/{KUBELET}/{error.message.file}" if error.message.file else "",
             "cause": failed.difference or error.cause,
             "repair": failed.repair or error.repair,
+            "see": error.message.anchor,
         }
 
     return {
@@ -185,6 +187,7 @@ def explain_logged(log: KubeletLog, refusal: LoggedRefusal) -> Explanation:
     else:
         cause = _cause_of_message(refusal.reason, refusal.message)
 
+    meaning = meaning_of_rejection(refusal.reason, refusal.message)
     steps = tuple(step_of(question, policy, {}) for question in questions)
     agrees = None
     if logged_hint and merged_hint and not startup.prefers_closest:
@@ -207,6 +210,7 @@ def explain_logged(log: KubeletLog, refusal: LoggedRefusal) -> Explanation:
         before=holdings,
         log={
             "message": refusal.message,
+            "repair": meaning.remedy if meaning else "",
             "unknown": list(_unknown(refusal, by_merge=by_merge)),
             "agrees": agrees,
             "best": _with_score(

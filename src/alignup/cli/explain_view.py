@@ -22,6 +22,7 @@ from alignup.cli.terminal import (
     safe,
 )
 from alignup.explanations import words
+from alignup.kubelet.messages import meaning_of_rejection, meaning_of_start, reference_to
 from alignup.machine.cpuset import CPUSet
 from alignup.records import replace
 from alignup.text.counting import counted, named, some_of
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from alignup.cli.terminal import Console
     from alignup.explanations.explanation import Explanation, PlacePart, ResourcePart, Step
     from alignup.explanations.product import Product, Row
+    from alignup.kubelet.messages import Meaning
     from alignup.kubernetes.pod_documents import PodDocument
 
     # By what NUMA nodes have of the resources how these nodes are called.
@@ -71,11 +73,29 @@ def explanation_dict(
     explanation: Explanation, rejection: PodDocument | None, *, product: bool
 ) -> dict[str, Any]:
     """Return an explanation in JSON's types, and how the pod was rejected before."""
-    fields = explanation.to_dict(product=product)
+    fields = explanation.to_dict(product=product) | entry_fields(explanation)
     if rejection is not None:
+        meaning = meaning_of_rejection(rejection.reason, rejection.message)
         fields["was"] = {"reason": rejection.reason, "message": rejection.message}
+        if meaning is not None and meaning.remedy:
+            fields["was"]["repair"] = meaning.remedy
 
     return fields
+
+
+def entry_fields(explanation: Explanation) -> dict[str, str]:
+    """Return the entry of the page Messages that a refusal has, in JSON's types; empty: none."""
+    meaning = _meaning_of(explanation)
+    return {} if meaning is None else {"see": meaning.message.anchor}
+
+
+def _meaning_of(explanation: Explanation) -> Meaning | None:
+    """Return what a refusal means by the tables of messages; None: it is none of them."""
+    if explanation.admitted:
+        return None
+
+    message = explanation.log["message"] if explanation.log else explanation.cause
+    return meaning_of_rejection(explanation.reason, message)
 
 
 class View(options.Gathered):
@@ -130,6 +150,10 @@ def show_explanation(
         show_suggestions(console, explanation)
         show_nodes(console, explanation)
 
+    reference = reference_to(_meaning_of(explanation))
+    if reference:
+        show_note(reference)
+
     if tables != "none" and (explanation.steps or not explanation.log):
         show_tables(console, explanation, is_short=tables == "short", product=view.product)
 
@@ -142,6 +166,10 @@ def show_rejection(console: Console, rejection: PodDocument, explanation: Explan
         sentence += f" ({message})"
 
     console.print(safe(sentence))
+    meaning = meaning_of_rejection(rejection.reason, rejection.message)
+    if meaning is not None and meaning.remedy:
+        show_prose(console, f"what to do: {meaning.remedy}")
+
     unknown = [
         resource
         for resource, _ in rejection.pod.devices
@@ -200,6 +228,9 @@ def show_log(console: Console, log: Mapping[str, Any]) -> None:
     if log["message"]:
         show_prose(console, f"the kubelet's words: {log['message']}")
 
+    if log["repair"]:
+        show_prose(console, f"what to do: {log['repair']}")
+
     if log["agrees"] is not None:
         best, merged = (
             words.hint_in_words(
@@ -234,6 +265,10 @@ def show_failed_start(fields: Mapping[str, Any]) -> None:
     show_prose(console, f"the kubelet's words: {fields['message']}")
     if fields["repair"]:
         show_prose(console, f"repair: {fields['repair']}")
+
+    reference = reference_to(meaning_of_start(fields["message"]))
+    if reference:
+        show_prose(console, reference)
 
     if fields["component"] != "unknown":
         show_prose(

@@ -650,10 +650,8 @@ def print_restart(forecast: Restart) -> None:
 
 def lines_of_boot(forecast: Restart) -> Iterator[str]:
     """Yield what to do about pods that came before their plugins, and what may come otherwise."""
-    from alignup.kubelet.check import AWAIT_PLUGINS
-
     if forecast.awaited:
-        yield f"{', '.join(forecast.awaited)}: {AWAIT_PLUGINS}"
+        yield f"{', '.join(forecast.awaited)}: {forecast.remedy}"
 
     if forecast.risks:
         yield "the machine may come up otherwise than it is now (--machine FILE: as it comes up):"

@@ -31,6 +31,7 @@ from alignup.kubelet.layout import (
     FolderFiles,
     NodeFiles,
 )
+from alignup.kubelet.messages import meaning_of_rejection
 from alignup.kubelet.read import (
     KubeletOptions,
     NodeRecords,
@@ -77,12 +78,6 @@ _FORGET: Final = ("device-file-damaged", "device-checksum")
 _UNSURE: Final = ("-file-damaged", "-checksum", "-format")
 _POD_LEVEL_GATE = "PodLevelResourceManagers"
 _GATED_FORMATS = 2
-# What to do about pods that came before their plugins.
-AWAIT_PLUGINS: Final = (
-    "wait until the device plugin has registered (`kubectl describe node` shows its devices), then "
-    "delete the rejected pod, which stays Failed: a controller makes another one, and a pod "
-    "without a controller has to be made again"
-)
 _DRAIN_AND_DELETE: Final = (
     "drain the node, stop the kubelet, delete the file, and start the kubelet"
 )
@@ -977,6 +972,16 @@ class Restart(Record):
         return tuple(sorted({name for outcome in self.outcomes for name in outcome.awaited}))
 
     @property
+    def remedy(self) -> str:
+        """What to do about pods that are refused without them; empty: there are none."""
+        for outcome in self.outcomes:
+            if outcome.awaited and outcome.refusal is not None:
+                meaning = meaning_of_rejection(outcome.refusal.reason, outcome.refusal.message)
+                return meaning.repair if meaning else ""
+
+        return ""
+
+    @property
     def keeps_all(self) -> bool:
         """Whether the kubelet starts, and every pod keeps what it holds."""
         return not self.faults and all(outcome.keeps for outcome in self.outcomes)
@@ -988,7 +993,7 @@ class Restart(Record):
         return {
             "starts": not self.faults,
             "reboot": self.after_boot,
-            **json_fields(self, "faults", "damaged", "risks", "awaited"),
+            **json_fields(self, "faults", "damaged", "risks", "awaited", "remedy"),
             "pods": pods,
         }
 

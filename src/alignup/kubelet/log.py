@@ -7,8 +7,7 @@ is told by "Pod admission denied" from 1.31 on, and before by events (`-v=3`), o
 was not carried out. What stands before a line, and around it as a journal or a container runtime
 exports it, is left out.
 
-Of a kubelet that does not start it says why. `start_errors.json` has the texts by which the
-managers of 1.36 to 1.38 end it, as Go formats them, and what each means.
+Of a kubelet that does not start it keeps the words, which `alignup.kubelet.messages` explains.
 
 At -v=4 a kubelet 1.38 writes a line for each combination of hints, of which it says the score only:
 these are passed over.
@@ -19,11 +18,10 @@ from __future__ import annotations
 import json
 import re
 from contextlib import suppress
-from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from alignup.errors import InputError
+from alignup.kubelet.messages import meaning_of_start
 from alignup.kubernetes.pod_documents import is_rejected
 from alignup.kubernetes.recognition import recognised
 from alignup.machine.bits import bit_set
@@ -52,8 +50,6 @@ _READER: Final = json.JSONDecoder()
 _EVERY_NODE: Final = (1 << 64) - 1
 # A hint, and a list of them, as Go prints them.
 _GO_HINT: Final = re.compile(r"{NUMANodeAffinity:([01]*)(?:<nil>)? Preferred:(true|false)}")
-# How much of a kubelet's words is compared with the table.
-_LONGEST_WORDS: Final = 2000
 # How many lines of other programs are looked at for what they are.
 _MOST_OTHERS: Final = 1000
 _GO_HINTS: Final = re.compile(r"([^\s\[]+):\[([^\]]*)\]")
@@ -83,7 +79,6 @@ _DIFFERENCE: Final = re.compile(
     r"(?:Memory|Node) states?(?: for the NUMA node and resource)? (?:were|are|had|have|didn't)"
     r"|NUMA node and resource had different memory states"
 )
-_VERBS: Final = re.compile(r"%q|\"%s\"|%[sdvw]")
 _DELETE: Final = "drain the node, stop the kubelet, delete the file, and start the kubelet"
 # What differs, by the field that the memory manager names, and how to mend it. The kernel keeps
 # another share of each NUMA node's memory at each boot.
@@ -183,22 +178,6 @@ class LoggedRefusal(Record):
     decisions: tuple[Decision, ...]
 
 
-class StartError(NamedTuple):
-    """What a text by which a kubelet ends means.
-
-    Attributes:
-        component: the part of the kubelet that wrote it.
-        file: the state file that it is about, by its name in the kubelet's folder; empty: none.
-        cause: the meaning, in a sentence.
-        repair: how to mend it; empty: not known.
-    """
-
-    component: str
-    file: str
-    cause: str
-    repair: str
-
-
 class FailedStart(Record, frozen=False):
     """Starts of a kubelet that failed for the same words.
 
@@ -276,53 +255,6 @@ def read_log(lines: Iterable[bytes], name: str) -> KubeletLog:
 
     reading.end_of_pod()
     return reading.log
-
-
-def start_error(message: str) -> StartError | None:
-    """Return what the words mean by which a kubelet ends; None: no table has them.
-
-    >>> start_error('[memorymanager] you should specify the system reserved memory').component
-    'memory manager'
-    """
-    for pattern, entry in _start_errors():
-        values = pattern.search(message[:_LONGEST_WORDS])
-        if values is None:
-            continue
-
-        repair = entry.get("repair") or _repairs()[entry["kind"]]["repair"]
-        groups = [value or "none" for value in values.groups()]
-        cause = entry["cause"].format(*groups)
-        return StartError(entry["component"], entry.get("file", ""), cause, repair.format(*groups))
-
-    return None
-
-
-@cache
-def _start_errors() -> list[tuple[re.Pattern[str], dict[str, str]]]:
-    """Return the table of texts, each as a pattern of what it is with values."""
-    entries = json.loads(Path(__file__).with_name("start_errors.json").read_bytes())
-    return [(_pattern(entry["text"]), entry) for entry in entries]
-
-
-def _pattern(text: str) -> re.Pattern[str]:
-    """Return a pattern of what Go makes of a format: its values are groups."""
-    parts = []
-    end = 0
-    for verb in _VERBS.finditer(text):
-        value = '"(.*?)"' if '"' in verb[0] or verb[0] == "%q" else "(.*?)"
-        parts += [re.escape(text[end : verb.start()]), value]
-        end = verb.end()
-
-    return re.compile("".join([*parts, re.escape(text[end:]), "$"]))
-
-
-@cache
-def _repairs() -> dict[str, dict[str, str]]:
-    """Return the repairs of `alignup node check`, by the kind of finding."""
-    findings: dict[str, dict[str, str]] = json.loads(
-        Path(__file__).with_name("findings.json").read_bytes()
-    )
-    return findings
 
 
 def _difference(message: str, values: Mapping[str, Any]) -> tuple[str, str]:
@@ -504,7 +436,7 @@ class _Reading:
         # other programs of Kubernetes end with this line too
         is_known = message != "command failed" or "kubelet" in error.lower()
         words = _AROUND_AN_ERROR.sub("", error, count=1) if _AROUND_AN_ERROR.match(error) else error
-        if not words or not (is_known or start_error(words)):
+        if not words or not (is_known or meaning_of_start(words)):
             return False
 
         failed = self.log.failed_starts.pop(words, None) or FailedStart(words)

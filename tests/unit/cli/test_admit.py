@@ -84,6 +84,14 @@ def test_a_refusal_names_resources_and_nodes(alignup) -> None:
     assert "nvidia.com/gpu is free: 1 asked, 0 of 2 free" in ended.out
 
 
+def test_a_refusal_names_its_entry_among_the_messages(alignup) -> None:
+    words = ("admit", "--machine", "align-up-article", "--replicas", "2")
+    assert "\n  see Messages: topology-affinity-error" in alignup(*words).out
+    admitted, refused = alignup(*words, "--json").lines
+    assert "see" not in admitted
+    assert refused["see"] == "topology-affinity-error"
+
+
 def test_json_is_one_object_a_pod(alignup) -> None:
     """The same facts, and for a refusal what each resource could have offered."""
     admitted, refused = alignup(*ARTICLE, "--replicas", 2, "--json").lines

@@ -47,6 +47,26 @@ def test_a_log_of_no_refusal_is_told_in_a_sentence(alignup):
     assert (ended.status, ended.out) == (0, "the log tells of no refusal of default/a\n")
 
 
+DEVICES_LATE = (
+    b'I1125 23:23:36.452343     411 kubelet.go:619] "Pod admission denied" podUID="dd42" '
+    b'pod="ml/trainer-0" reason="UnexpectedAdmissionError" message="Allocate failed due to no '
+    b"healthy devices present; cannot allocate unhealthy devices nvidia.com/gpu, which is "
+    b'unexpected" operation="add"\n'
+)
+
+
+def test_pods_that_came_before_their_device_plugin_get_the_remedy(alignup):
+    """kubernetes#125579, project-akri/akri#849."""
+    ended = alignup("explain", "--log", "-", stdin=DEVICES_LATE)
+    assert ended.status == 1
+    assert "what to do: wait until the device plugin has registered" in ended.out
+    assert "\nsee Messages: no-healthy-devices\n" in ended.out
+    [answer] = alignup("explain", "--log", "-", "--json", stdin=DEVICES_LATE).lines
+    Draft202012Validator(json.loads(SCHEMA.read_text())).validate(answer)
+    assert answer["see"] == "no-healthy-devices"
+    assert "then delete the rejected pod" in answer["log"]["repair"]
+
+
 CPUS_CHANGED = (
     b'Oct 24 14:37:24 node1 kubelet: E1024 14:37:24.053489    9720 kubelet.go:1541] "Failed to '
     b'start ContainerManager" err="start cpu manager error: current set of available CPUs '

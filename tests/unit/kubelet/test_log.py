@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from alignup import Node, explain
 from alignup.cli.explain_log import explain_logged
 from alignup.errors import InputError
-from alignup.kubelet import log as kubelet_log
-from alignup.kubelet.log import log_line, read_log, start_error
+from alignup.kubelet.log import FailedStart, log_line, read_log
+from alignup.kubelet.messages import meaning_of_start
 from alignup.topology_manager.hints import BitMask, TopologyHint
 from checks.many_cases import check_each
 from inputs.machines import machine_of
@@ -624,7 +624,7 @@ NO_RESERVATION = "[cpumanager] unable to determine reserved CPU resources for st
 OTHER_MEMORY = "[memorymanager] the expected machine state is different from the real one"
 
 
-def failed_starts(*lines: str) -> dict[str, kubelet_log.FailedStart]:
+def failed_starts(*lines: str) -> dict[str, FailedStart]:
     return read_log([line.encode() for line in lines], "log").failed_starts
 
 
@@ -682,7 +682,7 @@ def ended(error: str, message: str = "Failed to start ContainerManager", file="k
 )
 def test_the_words_by_which_a_kubelet_ends_are_found(line, words):
     assert list(failed_starts(line)) == [words]
-    assert start_error(words) is not None
+    assert meaning_of_start(words) is not None
 
 
 NAMED = 'configured policy "static" differs from state checkpoint policy "none"'
@@ -748,9 +748,9 @@ RESERVED = 'the total amount "0" of type "memory" is not equal to the value "993
 )
 def test_lines_of_public_reports_are_read(line, component):
     [words] = failed_starts(line)
-    error = start_error(words)
+    error = meaning_of_start(words)
     assert error is not None
-    assert error.component == component
+    assert error.message.component == component
 
 
 def test_starts_that_fail_for_the_same_words_are_counted():
@@ -841,24 +841,3 @@ def test_what_differs_of_the_nodes_is_told(line, sentence):
     ).values()
     assert sentence in failed.difference
     assert "delete the file" in failed.repair
-
-
-TABLE = json.loads(Path(kubelet_log.__file__).with_name("start_errors.json").read_text())
-
-
-@pytest.mark.parametrize("entry", TABLE, ids=lambda entry: entry["text"][:60])
-def test_each_text_of_the_table_is_found_by_its_words(entry):
-    """Each with values in place of Go's verbs, and the first entry of the table that fits."""
-    text = entry["text"].replace('"%s"', "%q").replace("%q", '"a-b"')
-    for verb in ("%s", "%d", "%v", "%w"):
-        text = text.replace(verb, "7 of them")
-
-    error = start_error(text)
-    assert error is not None
-    assert (error.component, error.file) == (entry["component"], entry.get("file", ""))
-    assert error.repair
-    assert "{" not in error.cause + error.repair
-
-
-def test_words_of_no_table_have_no_meaning():
-    assert start_error("running with swap on is not supported") is None
