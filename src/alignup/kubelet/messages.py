@@ -114,7 +114,7 @@ def meaning_of_rejection(reason: str, words: str = "") -> Meaning | None:
     >>> words = "Allocate failed due to cannot allocate unregistered device a.b/c, which is "
     >>> words += "unexpected"
     >>> meaning_of_rejection("UnexpectedAdmissionError", words).message.anchor
-    'cannot-allocate-unregistered-device'
+    'unregistered-device'
     """
     inner = _AROUND.sub("", words)
     for said in (inner, words):
@@ -135,13 +135,19 @@ def meaning_of_rejection(reason: str, words: str = "") -> Meaning | None:
 
 
 def meanings_of_status(words: str) -> list[Meaning]:
-    """Return what the parts of a status of kube-scheduler mean, in the order of the table.
+    """Return what the parts of a status of kube-scheduler mean, in their order.
+
+    Where two plugins say the same words, it is the entry of the first in the table.
 
     >>> words = "0/2 nodes are available: 1 Insufficient cpu, 1 Too many pods."
     >>> [meaning.message.anchor for meaning in meanings_of_status(words)]
     ['insufficient', 'too-many-pods']
     """
-    return list(_meanings(Table.STATUSES, words))
+    by_place: dict[tuple[int, int], Meaning] = {}
+    for meaning, place in _found(Table.STATUSES, words):
+        by_place.setdefault(place, meaning)
+
+    return [by_place[place] for place in sorted(by_place)]
 
 
 def address_of(anchor: str) -> str:
@@ -174,11 +180,17 @@ def _documentation() -> str:
 
 def _meanings(table: Table, words: str) -> Iterator[Meaning]:
     """Yield the entries of a table whose words are in others, with their values."""
+    return (meaning for meaning, _ in _found(table, words))
+
+
+def _found(table: Table, words: str) -> Iterator[tuple[Meaning, tuple[int, int]]]:
+    """Yield the same, each with the place of its words."""
     for message, pattern in _patterns(table):
         values = pattern.search(words[:_LONGEST_WORDS])
         if values is not None:
             groups = [value or "none" for value in values.groups()]
-            yield Meaning(message, message.cause.format(*groups), message.repair.format(*groups))
+            cause, repair = (text.format(*groups) for text in (message.cause, message.repair))
+            yield Meaning(message, cause, repair), values.span()
 
 
 @cache
