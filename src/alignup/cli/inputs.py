@@ -10,7 +10,7 @@ import os
 import sys
 import warnings
 import zlib
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import IO, TYPE_CHECKING, Any
 
 import click
@@ -264,17 +264,12 @@ class SiteSource(options.Gathered):
         Raises:
             InputError: as `load`, or the process sees no device of a resource.
         """
-        from alignup.host.launchers import local_rank  # startup counts
-        from alignup.host.leases.local_machine import only_seen
-        from alignup.host.parts.visible_devices import Rank
+        from alignup.host.leases.local_machine import only_seen  # startup counts
+        from alignup.host.parts.visible_devices import launched_rank
 
-        rank = Rank()
-        with suppress(InputError):  # no launcher
-            local = local_rank(os.environ)
-            rank = Rank(local.rank, local.ranks)
-
-        site, sentences = only_seen(self.load(resources), counts, os.environ, rank)
-        for sentence in sentences:
+        rank = launched_rank(os.environ)
+        site, hidden = only_seen(self.load(resources), counts, os.environ, rank)
+        for sentence in (*hidden.notes, *hidden.sentences):
             complain(sentence)
 
         return site

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec import structs
 
 from alignup.cli import options
 from alignup.cli.failures import complain, status_of
@@ -136,7 +137,6 @@ def command(
     def work() -> int:
         # startup counts
         from alignup.host.leases.source import AgentSource, open_source
-        from alignup.host.parts.visible_devices import ignored_variables
 
         request = make_request(
             cpus=cpus,
@@ -158,8 +158,7 @@ def command(
         load = site.load if all_devices else partial(site.load_seen, request.devices)
         source = open_source(state, complain, load, site.set_options)
         if isinstance(source, AgentSource) and not all_devices:
-            for variable in ignored_variables(request.devices, os.environ):
-                complain(f"the agent chooses among all devices, whatever {variable} lists")
+            request = seen_by_this_process(request)
 
         return run(
             source,
@@ -172,6 +171,25 @@ def command(
         )
 
     return status_of(work, OWN_FAILURE)
+
+
+def seen_by_this_process(request: Request) -> Request:
+    """Return a request to an agent for no other devices than those that this process sees.
+
+    Say which are hidden.
+
+    Raises:
+        InputError: it sees none of a resource.
+    """
+    # startup counts
+    from alignup.host.leases.local_machine import seen_by_client
+    from alignup.host.parts.visible_devices import launched_rank
+
+    seen, hidden = seen_by_client(request.devices, os.environ, launched_rank(os.environ))
+    for sentence in (*hidden.notes, *hidden.sentences):
+        complain(sentence)
+
+    return structs.replace(request, seen=seen)
 
 
 def _part(text: str) -> PartOf:

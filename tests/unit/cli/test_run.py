@@ -13,12 +13,16 @@ import time
 import pytest
 from click.testing import CliRunner
 
+import alignup as alignup_package
 from alignup.cli import run as module
 from alignup.cli.run import command
 from alignup.errors import InputError
 from alignup.host.leases.file import LeaseFile
-from alignup.host.leases.source import AgentSource
+from alignup.host.leases.local_machine import load_site
+from alignup.records import replace
+from fakes.device_plugins import WatchingPlugin, short_folder
 from running import forked
+from running.agents import running_agent
 
 ALIGNUP = (sys.executable, "-c", "from alignup.cli import main; main()")
 DGX = ("--machine", "dgx-h100", "--no-bind")
@@ -532,8 +536,55 @@ def test_a_command_gets_only_gpus_that_this_process_sees(state, four_gpus):
     assert (done.stdout, done.stderr) == ("0\n", "")
 
 
-def test_an_agent_chooses_whatever_a_variable_lists(four_gpus, monkeypatch, tmp_path):
-    monkeypatch.setenv("ALIGNUP_AGENT", str(tmp_path / "none.sock"))
-    monkeypatch.setattr(AgentSource.__init__, "__defaults__", (0.2,))
-    done = CliRunner().invoke(command, [*four_gpus[2:], "--", "true"])
-    assert "the agent chooses among all devices, whatever CUDA_VISIBLE_DEVICES" in done.stderr
+@pytest.fixture
+def agent_with_gpus(monkeypatch):
+    """An agent of this machine, with three GPUs that a stand-in for NVIDIA's plugin has."""
+    with short_folder() as folder:
+        site = replace(load_site("/"), inventory={})
+        with (
+            WatchingPlugin(folder / "p", ("GPU-11", "GPU-22", "GPU-33"), delay=0),
+            running_agent(folder, site, device_plugins=folder / "p"),
+        ):
+            monkeypatch.setenv("ALIGNUP_AGENT", str(folder / "agent.sock"))
+            yield folder
+
+
+@pytest.mark.parametrize("options", [("--no-bind",), ("--no-bind", "--all-devices")])
+@pytest.mark.parametrize("text", ["GPU-22", "GPU-22,GPU-33", "GPU-3,GPU-1", "-1", "", "1", None])
+@pytest.mark.usefixtures("agent_with_gpus")
+def test_an_agent_gives_only_gpus_that_this_process_sees(monkeypatch, text, options):
+    """Where nothing here knows of a GPU, UUIDs still tell; the option lifts that."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if text is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", text)
+    wish = ("--wait", "60", "--device", "nvidia.com/gpu=1")
+    done = forked.alignup("run", *wish, *options, "--", "printenv", "CUDA_VISIBLE_DEVICES")
+
+    is_lifted = "--all-devices" in options
+    if text in {"-1", ""} and not is_lifted:
+        assert (done.returncode, done.stdout) == (125, "")
+        assert done.stderr == (
+            f"alignup: this process sees no nvidia.com/gpu: CUDA_VISIBLE_DEVICES ({text!r}) hides "
+            "all; --all-devices lifts that\n"
+        )
+        return
+
+    assert done.returncode == 0
+    names = tuple(text.split(",")) if text and "GPU" in text and not is_lifted else "GPU-"
+    assert done.stdout.startswith(names)
+    says = "among all devices of nvidia.com/gpu, whatever CUDA_VISIBLE_DEVICES ('1') lists"
+    assert (says in done.stderr) == (text == "1" and not is_lifted)
+
+
+@pytest.mark.usefixtures("agent_with_gpus")
+def test_a_lease_of_an_agent_is_of_gpus_that_this_process_sees(monkeypatch):
+    """The variables of this process are those of the lease that it takes for itself."""
+    wishes = {"devices": {"nvidia.com/gpu": 1}, "bind": False, "wait": 60}
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-33")
+    with alignup_package.lease(**wishes) as lease:
+        assert lease.devices == {"nvidia.com/gpu": ("GPU-33",)}
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    with pytest.raises(InputError, match="hides all; all_devices=True lifts that"):
+        alignup_package.lease(**wishes)
+    with alignup_package.lease(**wishes, all_devices=True) as lease:
+        assert len(lease.devices["nvidia.com/gpu"]) == 1

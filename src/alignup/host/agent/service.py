@@ -21,7 +21,7 @@ from alignup.errors import AlignupError, AllocationError, InputError, system_rea
 from alignup.host.device_plugins.answer import DeviceAnswer, join_answers
 from alignup.host.leases import agent_messages as messages
 from alignup.host.leases.evidence import check_release
-from alignup.host.leases.lease_node import cut
+from alignup.host.leases.lease_node import cut, hidden_ids
 from alignup.host.leases.record import DEFAULT_POLICY, LeaseRecord, Request, Waiter
 from alignup.host.leases.request import LeaseRequest, Question, check_name, make_request
 from alignup.host.processes.identity import Liveness, ProcessIdentity, ancestors
@@ -356,7 +356,9 @@ class Service:
             lease = self._ledger.keep(reserved.id, answer, cgroup)
             _LOG.debug("lease %r has CPUs %s", lease.name, lease.cpus, extra={"lease": lease.id})
             self.watch.watch(lease)
-            return self._site.grant(lease, self._ledger.node.inventory, self._state)
+            inventory = self._ledger.node.inventory
+            grant = self._site.grant(lease, inventory, self._state)
+            return msgspec.structs.replace(grant, notes=tuple(_untold(request, inventory)))
 
     async def _set_aside(self, request: LeaseRequest) -> LeaseRecord:
         """Return what a request gets once its plugins agree.
@@ -435,9 +437,21 @@ def shown(ledger: Ledger, uid: int, state_of: Callable[[str], Liveness]) -> mess
     waiting = []
     for waiter in ledger.waiting:
         visible = waiter if sees(waiter) else hidden(waiter)
-        waiting.append(msgspec.structs.replace(visible, ancestors=()))
+        waiting.append(msgspec.structs.replace(visible, ancestors=(), seen={}))
 
     return messages.Leases(tuple(leases), tuple(waiting))
+
+
+def _untold(request: LeaseRequest, inventory: Mapping[str, Sequence[Device]]) -> Iterator[str]:
+    """Yield a sentence for each resource of which it cannot be told what a process sees."""
+    demand = request.demand
+    hidden = hidden_ids(demand.seen, inventory)
+    for resource, view in demand.seen.items():
+        if resource in demand.devices and resource not in hidden:
+            yield (
+                f"the agent chose among all devices of {resource}, though {view.reason}: their "
+                "names tell no device that this process sees"
+            )
 
 
 class PluginDevices(PluginCalls):

@@ -86,6 +86,7 @@ class Grant(msgspec.Struct, frozen=True, tag="granted", omit_defaults=True):
         state: the file of leases that it is in, or that the agent has taken over.
         memory_nodes: kernel ids of the NUMA nodes to bind memory to; none: it is not to be bound.
         is_here: the lease is of the machine at hand, so that processes can be bound to it.
+        notes: what may surprise the holder, in a sentence each.
         agent: the socket of the agent that gave it; whoever asked fills this in, and the next
             fields.
         is_own: given by this user: from a file, or by an agent of this user. Another user's agent
@@ -100,6 +101,7 @@ class Grant(msgspec.Struct, frozen=True, tag="granted", omit_defaults=True):
     memory_nodes: tuple[int, ...]
     is_here: bool
     cuda: dict[str, str] = msgspec.field(default_factory=dict)
+    notes: tuple[str, ...] = ()
     agent: str = ""
     is_own: bool = True
     is_trusted: bool = True

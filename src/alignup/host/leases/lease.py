@@ -7,14 +7,23 @@ import sys
 import warnings
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import msgspec
 
 from alignup.errors import AllocationError
 from alignup.host.leases.evidence import evidence_file, evidence_of, show_evidence
-from alignup.host.leases.local_machine import HERE, Site, load_site
+from alignup.host.leases.local_machine import (
+    HERE,
+    Site,
+    load_site,
+    only_seen,
+    seen_by_client,
+)
 from alignup.host.leases.record import DEFAULT_POLICY, Request
 from alignup.host.leases.request import LeaseRequest, check_wait, make_request
 from alignup.host.leases.source import AgentSource, FileSource, open_source
+from alignup.host.parts.visible_devices import launched_rank
 from alignup.host.processes.binding import Binding, bind, restore
 from alignup.host.processes.identity import identify
 
@@ -25,6 +34,8 @@ if TYPE_CHECKING:
     from alignup.host.leases.record import LeaseRecord, MachineIdentity
     from alignup.machine.cpuset import CPUSet
     from alignup.machine.machine import Machine
+
+_ALL_DEVICES: Final = "all_devices=True"
 
 
 class Lease:
@@ -183,6 +194,7 @@ def lease(
     state: str | os.PathLike[str] | None = None,
     wait: float | None = None,
     kubelet_version: str | None = None,
+    all_devices: bool = False,
 ) -> Lease:
     """Take CPUs, memory and devices of this machine that nobody else has a lease of.
 
@@ -213,6 +225,8 @@ def lease(
             as long as it takes); None: not at all.
         kubelet_version: the release of a kubelet whose managers decide, such as `1.33`; None: the
             newest that is out, or the agent's.
+        all_devices: choose among all devices of the machine, whatever CUDA_VISIBLE_DEVICES, other
+            such variables and device files leave to this process.
 
     Raises:
         AllocationError: it cannot be had now, or not within that time; the sentence says why.
@@ -237,13 +251,21 @@ def lease(
         from alignup.claims.read import resources_of  # noqa: PLC0415  # few leases have claims
 
         claims = resources_of(resources, "resources") if resources else None
-        return load_site(
+        site = load_site(
             machine,
             resources=resource_names,
             selectors=device_resources,
             devices=inventory,
             claims=claims,
         )
+        if all_devices:
+            return site
+
+        rank = launched_rank(os.environ)
+        site, hidden = only_seen(site, request.devices, os.environ, rank, option=_ALL_DEVICES)
+        for note in hidden.notes:
+            _warn(note)
+        return site
 
     agent_options = {
         "machine": machine != HERE,
@@ -253,6 +275,13 @@ def lease(
     }
     named_options = ", ".join(argument for argument, value in agent_options.items() if value)
     source = open_source(Path(state) if state is not None else None, _warn, load, named_options)
+    if isinstance(source, AgentSource) and not all_devices:
+        rank = launched_rank(os.environ)
+        seen, hidden = seen_by_client(request.devices, os.environ, rank, option=_ALL_DEVICES)
+        request = msgspec.structs.replace(request, seen=seen)
+        for note in hidden.notes:
+            _warn(note)
+
     new_lease = _take(request, source, wait)
     # nobody can be bound to CPUs of another machine
     if bind and new_lease.is_here:

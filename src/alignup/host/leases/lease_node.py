@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import platform
 import time
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
@@ -22,10 +23,11 @@ from alignup.host.leases.record import (
     LeaseRecord,
     MemoryShare,
     Request,
+    Seen,
 )
 from alignup.host.leases.request import CLAIM, LeaseRequest
 from alignup.host.parts.usable import MemoryRule, take_near
-from alignup.host.parts.visible_devices import VISIBLE, Sight
+from alignup.host.parts.visible_devices import VISIBLE, Sight, choice_of
 from alignup.host.processes.identity import ProcessIdentity
 from alignup.kubernetes.kubelet_config import KubeletConfig, ReservedMemory
 from alignup.kubernetes.pod import Container, NodeConstraints, Pod, PodClaim, QOSClass
@@ -374,8 +376,17 @@ class LeaseNode:
         """
         assert demand.part is not None  # noqa: S101  # asked only then
         cpus = demand.cpus * self._site.threads
-        parts = cut_machine(self._site, self.inventory, demand.part.parts, cpus, demand.devices)
+        site = replace(self._site, seen=demand.seen)
+        parts = cut_machine(site, self.inventory, demand.part.parts, cpus, demand.devices)
         return parts[demand.part.rank]
+
+    def _hidden(self, demand: Request) -> dict[str, tuple[set[str], str]]:
+        """Return by resource the ids that a request may not get, and why."""
+        return {
+            resource: (ids, demand.seen[resource].reason)
+            for resource, ids in hidden_ids(demand.seen, self.inventory).items()
+            if resource in demand.devices
+        }
 
     def _policy(self, name: str) -> tuple[Policy, Scope]:
         """Return a policy and its scope, made when it is first asked for."""
@@ -395,21 +406,26 @@ class LeaseNode:
         """
         node = self.node
         pod = self._pod(demand, uid)
-        with node.manager.lock:
+        hiding: AbstractContextManager[None] = nullcontext()
+        if demand.seen and node.devices is not None:
+            hiding = node.devices.hiding(self._hidden(demand))
+
+        with node.manager.lock, hiding:
             restore = node.bindings() if pod.memory else None
             policy, scope = self._policy(demand.policy)
             refusal = node.manager.decide(pod, policy, scope)
-            if refusal is not None and restore is not None:
-                restore()
+            if refusal is not None:
+                if restore is not None:
+                    restore()
 
-        if refusal is not None:
-            # startup counts
-            from alignup.topology_manager.refusal_message import cause  # noqa: PLC0415
+                # startup counts
+                from alignup.topology_manager.refusal_message import cause  # noqa: PLC0415
 
-            why = cause(refusal, self._site.machine.numa_node_ids)
-            raise AllocationError(
-                refusal.detail or f"policy {refusal.policy}: {why}", refusal.reason
-            )
+                detail = refusal.detail
+                if not detail:
+                    why = cause(refusal, self._site.machine.numa_node_ids)
+                    detail = f"policy {refusal.policy}: {why}"
+                raise AllocationError(detail, refusal.reason)
 
         cpus = None
         if node.cpu is not None:
@@ -522,6 +538,23 @@ def _for_leases(resources: Resources) -> Resources:
     return replace(resources, claims=tuple(allocated), templates=tuple(templates))
 
 
+def hidden_ids(
+    seen: Mapping[str, Seen], inventory: Mapping[str, Sequence[Device]]
+) -> dict[str, set[str]]:
+    """Return by resource the ids of the devices that a process does not see.
+
+    There are none of a resource whose ids tell nothing of what it sees.
+    """
+    hidden: dict[str, set[str]] = {}
+    for resource, view in seen.items():
+        devices = inventory.get(resource, ())
+        chosen = choice_of(devices, view.names)
+        if chosen is not None:
+            hidden[resource] = {device.id for device in devices} - chosen
+
+    return hidden
+
+
 def cut(
     site: Site,
     inventory: Mapping[str, Sequence[Device]],
@@ -602,9 +635,15 @@ def cut_machine(
             prefer_align_cpus_by_uncorecache=options.prefer_align_cpus_by_uncorecache,
         )
 
+    hidden = hidden_ids(site.seen, inventory)
     is_plain = options == split_options and not (has_claims or site.layout or site.pair)
-    if is_plain and any(resource in site.sights for resource in devices):
-        return _parts_of_seen(site, inventory, count, cpus, devices)
+    if is_plain and any(site.sights.get(name) or hidden.get(name) for name in devices):
+        return _parts_of_seen(site, inventory, count, cpus, devices, hidden)
+
+    inventory = {
+        resource: [device for device in all_devices if device.id not in hidden.get(resource, ())]
+        for resource, all_devices in inventory.items()
+    }
 
     if (options == split_options or site.layout) and not has_claims:
         return split_machine(
@@ -646,6 +685,7 @@ def _parts_of_seen(
     count: int,
     cpus: int,
     devices: Mapping[str, int],
+    hidden: Mapping[str, set[str]],
 ) -> tuple[Part, ...]:
     """Return parts near the devices that a process sees, as `alignup.bind` gives them to ranks.
 
@@ -661,7 +701,11 @@ def _parts_of_seen(
     sights = {}
     for resource in counts:
         healthy = tuple(device for device in inventory[resource] if device.healthy)
-        sights[resource] = site.sights.get(resource, Sight(healthy, healthy))
+        view = Sight(healthy, healthy)
+        if resource in hidden:
+            seen = tuple(device for device in healthy if device.id not in hidden[resource])
+            view = Sight(healthy, seen, site.seen[resource].reason)
+        sights[resource] = site.sights.get(resource, view)
 
     rules = ShareRules(
         cpus=cpus,

@@ -13,7 +13,7 @@ import msgspec
 
 from alignup.errors import InputError
 from alignup.host.leases.agent_messages import Grant
-from alignup.host.leases.record import LeaseRecord, MachineIdentity
+from alignup.host.leases.record import LeaseRecord, MachineIdentity, Seen
 from alignup.host.leases.request import CLAIM
 from alignup.host.parts.usable import MemoryRule, equal_cores, reachable, usable
 from alignup.host.parts.visible_devices import (
@@ -22,14 +22,17 @@ from alignup.host.parts.visible_devices import (
     Rank,
     Sight,
     is_uuid,
+    listed_devices,
+    runtime_resource,
     sight,
     visible_variables,
+    whole_gpu,
 )
 from alignup.host.processes.identity import host_identity
 from alignup.kubernetes.policy_options import CpuOptions
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.device_inventory import LoadedMachine
-from alignup.machine.load import HERE, AskDriver, load_with_devices
+from alignup.machine.load import HERE, AskDriver, load_with_devices, with_usual_devices
 from alignup.machine.nvidia import GPU_RESOURCE
 from alignup.records import Record, field, replace
 from alignup.text.counting import counted
@@ -42,14 +45,13 @@ if TYPE_CHECKING:
     from alignup.machine.device_inventory import Device
     from alignup.machine.machine import Machine
 
-__all__ = ["HERE", "Site", "fingerprint", "load_site", "only_seen"]
+__all__ = ["HERE", "Hidden", "Site", "fingerprint", "load_site", "only_seen", "seen_by_client"]
 
 
 _UNALIGNED: Final = "none"
-# Between the UUID of a GPU and the number of one of those that share it, in the ids of NVIDIA's
-# device plugin.
-_REPLICA: Final = "::"
 _CUDA_VARIABLE: Final = VISIBLE[GPU_RESOURCE]
+# What lets the leases of a process have devices that it does not see.
+ALL_DEVICES: Final = "--all-devices"
 
 
 class Site(Record):
@@ -66,6 +68,8 @@ class Site(Record):
         idle_siblings: work gets whole cores, and is bound to the first CPU of each.
         as_kubelet: memory is given by the rules of a kubelet's memory manager, and CPUs by its idea
             of a core.
+        seen: by resource, the devices that a request for a lease of this process may get; of
+            others, all.
         sights: by resource, the devices of which this process sees some only; see `only_seen`.
         environment: that variables of a grant are added to; empty: not known.
     """
@@ -83,6 +87,7 @@ class Site(Record):
     idle_siblings: bool = False
     memory_rule: MemoryRule = field(default_factory=MemoryRule)
     as_kubelet: bool = False
+    seen: Mapping[str, Seen] = field(default_factory=dict)
     sights: Mapping[str, Sight] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
 
@@ -158,7 +163,7 @@ class Site(Record):
         for resource, ids in devices.items():
             is_of_other_runtime = VISIBLE.get(resource, _CUDA_VARIABLE) != _CUDA_VARIABLE
             if not is_of_other_runtime and all(map(is_uuid, ids)):
-                uuids |= dict.fromkeys(device_id.partition(_REPLICA)[0] for device_id in ids)
+                uuids |= dict.fromkeys(map(whole_gpu, ids))
                 del others[resource]
 
         environment: dict[str, str] = {}
@@ -270,16 +275,28 @@ def load_site(
     )
 
 
+class Hidden(Record):
+    """What is said of devices that a process does not see.
+
+    Attributes:
+        sentences: for each resource of which some are hidden.
+        notes: about what cannot be told.
+    """
+
+    sentences: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
 def only_seen(
     site: Site,
     counts: Mapping[str, int],
     environment: Mapping[str, str],
     rank: Rank,
     files: HostFiles | None = None,
-) -> tuple[Site, list[str]]:
+    *,
+    option: str = ALL_DEVICES,
+) -> tuple[Site, Hidden]:
     """Return a machine of which only those devices are given out that this process sees.
-
-    The others stay, as unhealthy ones: leases of other processes may have them.
 
     Args:
         site: the machine at hand; another is returned as it is.
@@ -287,49 +304,126 @@ def only_seen(
         environment: of this process.
         rank: which of how many ranks it is.
         files: the kernel's files about devices; None: those of this machine.
-
-    Returns:
-        It, and a sentence for each resource of which some are hidden.
+        option: what lifts it, for sentences.
 
     Raises:
         InputError: it sees none of a resource.
     """
     if not site.is_here:
-        return site, []
+        return site, Hidden()
 
     loaded = LoadedMachine(site.machine, site.inventory)
-    inventory = dict(site.inventory)
+    seen: dict[str, Seen] = {}
     sights: dict[str, Sight] = {}
     sentences: list[str] = []
+    notes: list[str] = []
     for resource, devices in site.inventory.items():
-        # all that there are: here nobody has to tell which one is meant
         count = counts.get(resource, 0)
-        asking = replace(rank, count=count, is_certain=False)
-        view = sight(loaded, resource, environment, asking, files or HostFiles())
-        # a card of which a tile is seen is seen
-        seen_ids = {name for device in view.seen for name in (device.id, device.id.split("/")[0])}
-        hidden = [device for device in devices if device.id not in seen_ids]
-        sentences += view.notes
-        if not view.is_whole:
-            sights[resource] = view
-        if not hidden:
+        view = _view(loaded, resource, environment, replace(rank, count=count), files)
+        notes += view.notes
+        if view.is_whole:
             continue
+        if not view.seen and count:
+            raise _hidden_error(resource, view.reason, option)
 
-        reason = f"{view.reason}; --all-devices lifts that"
-        if not seen_ids and count:
-            raise InputError(f"this process sees no {resource}: {reason}")
+        sights[resource] = view
+        sentence = _sentence(view, devices, resource, option)
+        if sentence:
+            seen[resource] = Seen(view.names, view.reason)
+            sentences.append(sentence)
 
-        inventory[resource] = tuple(
-            device if device.id in seen_ids else replace(device, healthy=False)
-            for device in devices
-        )
-        sentences.append(
-            f"{len(devices) - len(hidden)} of the {len(devices)} {resource} are to choose from, "
-            f"since {reason}"
-        )
+    seen_site = replace(site, seen=seen, sights=sights, environment=environment)
+    return seen_site, Hidden(tuple(sentences), tuple(notes))
 
-    seen_site = replace(site, inventory=inventory, sights=sights, environment=environment)
-    return seen_site, sentences
+
+def seen_by_client(
+    counts: Mapping[str, int],
+    environment: Mapping[str, str],
+    rank: Rank,
+    files: HostFiles | None = None,
+    loaded: LoadedMachine | None = None,
+    *,
+    option: str = ALL_DEVICES,
+) -> tuple[dict[str, Seen], Hidden]:
+    """Return by resource the devices that an agent may choose for this process.
+
+    A resource of which it sees all is not there.
+
+    Args:
+        counts: by resource, how many devices are asked for.
+        environment: of this process.
+        rank: which of how many ranks it is.
+        files: the kernel's files about devices; None: those of this machine.
+        loaded: the machine at hand, with the devices that this process knows; None: it is read if
+            it is needed.
+        option: what lifts it, for sentences.
+
+    Raises:
+        InputError: this process sees none of a resource.
+    """
+    kinds = {resource: runtime_resource(resource) for resource in counts}
+    kinds = {resource: kind for resource, kind in kinds.items() if kind}
+    if not kinds:
+        return {}, Hidden()
+    if loaded is None:
+        loaded = with_usual_devices(load_with_devices(HERE), set(kinds.values()), is_here=True)
+
+    seen: dict[str, Seen] = {}
+    sentences: list[str] = []
+    notes: list[str] = []
+    for resource, kind in kinds.items():
+        devices = loaded.devices.get(kind)
+        if devices:
+            asking = replace(rank, count=counts[resource])
+            view = _view(loaded, kind, environment, asking, files)
+            notes += view.notes
+            if not view.is_whole:
+                seen[resource] = Seen(view.names, view.reason)
+                sentences.append(_sentence(view, devices, resource, option))
+        else:
+            uuids, words = listed_devices(kind, environment)
+            if uuids is not None:
+                seen[resource] = Seen(uuids, words)
+            elif words:
+                notes.append(
+                    f"the agent chooses among all devices of {resource}, whatever {words} lists: "
+                    "nothing here tells which these are"
+                )
+
+        if resource in seen and not seen[resource].names:
+            raise _hidden_error(resource, seen[resource].reason, option)
+
+    return seen, Hidden(tuple(filter(None, sentences)), tuple(notes))
+
+
+def _view(
+    loaded: LoadedMachine,
+    resource: str,
+    environment: Mapping[str, str],
+    rank: Rank,
+    files: HostFiles | None,
+) -> Sight:
+    """Return what this process sees of a resource: all that there are, where nothing tells."""
+    asking = replace(rank, is_certain=False)
+    return sight(loaded, resource, environment, asking, files or HostFiles())
+
+
+def _sentence(view: Sight, devices: Sequence[Device], resource: str, option: str) -> str:
+    """Return a sentence about the devices that a process does not see; empty: it sees them all."""
+    names = set(view.names)
+    left = sum(not names.isdisjoint({device.id, *device.id.split("/")[:1]}) for device in devices)
+    if left == len(devices):
+        return ""
+
+    return (
+        f"{left} of the {len(devices)} {resource} are to choose from, since {view.reason}; "
+        f"{option} lifts that"
+    )
+
+
+def _hidden_error(resource: str, reason: str, option: str) -> InputError:
+    """Return the error that says that a process sees no device of a resource."""
+    return InputError(f"this process sees no {resource}: {reason}; {option} lifts that")
 
 
 def _of_resources(loaded: LoadedMachine, names: Iterable[str]) -> dict[str, Sequence[Device]]:

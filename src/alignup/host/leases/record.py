@@ -34,6 +34,18 @@ class PartOf(NamedTuple):
     parts: int
 
 
+class Seen(msgspec.Struct, frozen=True):
+    """The devices of a resource that a process sees, where it does not see all.
+
+    Attributes:
+        names: their ids, PCI addresses and UUIDs, as far as these are known.
+        reason: what hides the others, in words.
+    """
+
+    names: tuple[str, ...]
+    reason: str = ""
+
+
 class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A request for CPUs, memory and devices. All amounts are of the one process that asks.
 
@@ -45,6 +57,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         name: empty: one is made up.
         kubelet_version: the release whose managers are to decide, such as `1.33`; empty: whoever
             decides says which.
+        seen: by resource, the devices that may be chosen; of a resource that is not there, all.
     """
 
     cpus: int = 0
@@ -54,6 +67,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     name: str = ""
     part: PartOf | None = None
     kubelet_version: str = ""
+    seen: dict[str, Seen] = msgspec.field(default_factory=dict)
 
 
 class MemoryShare(msgspec.Struct, frozen=True, rename="camel"):

@@ -20,6 +20,7 @@ from alignup.host.leases.record import (
     MachineIdentity,
     PartOf,
     Request,
+    Seen,
     Waiter,
 )
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
@@ -138,6 +139,7 @@ def make_request(
     name: str = "",
     part: PartOf | None = None,
     kubelet_version: KubeletVersion | str | None = None,
+    seen: Mapping[str, Seen] | None = None,
     prefix: str = "",
 ) -> Request:
     """Return the request with these wishes, checked.
@@ -151,6 +153,7 @@ def make_request(
         part: the part of the machine.
         kubelet_version: the release of a kubelet whose managers decide; None: the newest that is
             out, or the agent's.
+        seen: by resource, the devices that may be chosen.
         prefix: what an error puts before the name of a wish: `--` on the command line.
 
     Raises:
@@ -187,6 +190,7 @@ def make_request(
         name=name,
         part=part,
         kubelet_version=release,
+        seen=dict(seen or {}),
     )
 
 

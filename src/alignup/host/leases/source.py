@@ -115,6 +115,8 @@ class AgentSource:
         check_amounts([grant.lease], str(self._path), grant.memory_nodes)
         if request.show is not None:
             request.show(grant.lease, grant.machine, Path(grant.state))
+        for note in grant.notes:
+            self._tell(note)
 
         is_own = self._server == os.geteuid()
         is_trusted = is_own or self._server == 0
@@ -366,6 +368,9 @@ class FileSource:
             InputError: whoever keeps leases cannot be used, or the request is invalid.
         """
         site = self._site or self._load_site(list(request.demand.devices))
+        if site.seen:
+            demand = msgspec.structs.replace(request.demand, seen=dict(site.seen))
+            request = replace(request, demand=demand)
         try:
             lease = self._waited_for(site, request, wait)
         except AgentOwnsError as error:

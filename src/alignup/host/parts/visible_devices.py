@@ -32,6 +32,9 @@ _PCI_ADDRESS: Final = (
     r"(?P<domain>[0-9a-fA-F]{4,8}):(?P<slot>[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7])(?P<part>/\d+)?"
 )
 _UUID_PREFIXES: Final = ("GPU-", "MIG-")
+# Between the UUID of a GPU and the number of one of those that share it, in the ids of NVIDIA's
+# device plugin.
+_REPLICA: Final = "::"
 _NVIDIA: Final = "nvidia.com/gpu"
 _AMD: Final = "amd.com/gpu"
 _GAUDI: Final = "habana.ai/gaudi"
@@ -54,6 +57,8 @@ _GRANTS: Final = ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS")
 # What NVIDIA's container toolkit gave a container, which counts its GPUs from 0.
 _CONTAINER: Final = "NVIDIA_VISIBLE_DEVICES"
 _HIERARCHY: Final = "ZE_FLAT_DEVICE_HIERARCHY"
+# What some variables say for all devices.
+_ALL: Final = {"HABANA_VISIBLE_MODULES": ("all",), "ZE_AFFINITY_MASK": ("",)}
 # A larger number is none of a device.
 _LARGEST: Final = 999_999_999
 _NVIDIA_FOLDER: Final = "proc/driver/nvidia/gpus"
@@ -71,6 +76,7 @@ class Sight(Record):
         numbered: the ids of those that its runtime numbers, before it reads its variables; empty:
             all, in their order.
         notes: what may surprise the user, in a sentence each.
+        names: the ids, PCI addresses and UUIDs of those that it sees; empty: it sees all.
     """
 
     devices: tuple[Device, ...]
@@ -78,6 +84,7 @@ class Sight(Record):
     reason: str = ""
     numbered: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
 
     @property
     def is_whole(self) -> bool:
@@ -100,6 +107,17 @@ class Rank(Record):
     ranks: int = 0
     count: int = 1
     is_certain: bool = True
+
+
+def launched_rank(environment: Mapping[str, str]) -> Rank:
+    """Return which of how many ranks a process is, as its launcher says."""
+    from alignup.host.launchers import local_rank  # noqa: PLC0415  # startup counts
+
+    try:
+        local = local_rank(environment)
+    except InputError:  # no launcher
+        return Rank()
+    return Rank(local.rank, local.ranks)
 
 
 class HostFiles:
@@ -125,16 +143,66 @@ class HostFiles:
         return os.access(os.path.join(self._root, path), os.R_OK | os.W_OK)  # noqa: PTH118
 
 
-def ignored_variables(resources: Iterable[str], environment: Mapping[str, str]) -> list[str]:
-    """Return the variables that choose devices of some resources, with what they say."""
-    names = {
-        name: None
-        for resource in resources
-        for group in VARIABLES.get(resource, ())
-        for name in group
-        if name in environment
-    }
-    return [f"{name} ({environment[name]!r:.80})" for name in names]
+def runtime_resource(resource: str) -> str:
+    """Return the resource of `VARIABLES` that has the same devices; empty: there is none.
+
+    NVIDIA's device plugin has further names for them, such as nvidia.com/gpu.shared and
+    nvidia.com/mig-1g.10gb.
+    """
+    if resource in VARIABLES:
+        return resource
+    return _NVIDIA if resource.startswith("nvidia.com/") else ""
+
+
+def listed_devices(
+    resource: str, environment: Mapping[str, str]
+) -> tuple[tuple[str, ...] | None, str]:
+    """Return what can be told of variables where no device is known.
+
+    Returns:
+        The UUIDs that are listed, none if all devices are hidden; or None: nothing can be told, or
+        nothing is listed. And the variable with what it says; empty: none is set.
+    """
+    for group in VARIABLES.get(resource, ()):
+        for variable in group:
+            text = environment.get(variable)
+            if text is None or (not text and len(group) > 1):
+                continue
+            if text.strip().lower() in _ALL.get(variable, ()):
+                continue
+
+            words = f"{variable} ({text!r:.80})"
+            entries = text.split(",")
+            if not entries[0].strip() or entries[0].strip().startswith("-"):
+                return (), f"{words} hides all"
+            if is_uuid(text):
+                uuids = [entry for entry in entries if is_uuid(entry)]
+                return tuple(uuids), f"{words} lists no others"
+            return None, words
+
+    return None, ""
+
+
+def choice_of(devices: Iterable[Device], names: Iterable[str]) -> set[str] | None:
+    """Return the ids of those of some devices that names name.
+
+    None: the names are of other kinds, so that it cannot be told. `UUID::N` is a share of the GPU
+    of this UUID, and a UUID may be cut short.
+    """
+    wanted = set(names)
+    uuids = tuple(whole_gpu(name) for name in wanted if is_uuid(name))
+    has_addresses = any(map(is_pci, wanted))
+    chosen: set[str] = set()
+    can_tell = False
+    for device in devices:
+        address = _address(device)
+        is_known = (is_uuid(device.id) and uuids) or (address and has_addresses)
+        is_named = device.id in wanted or address in wanted or device.id.startswith(uuids)
+        can_tell = can_tell or bool(is_known) or is_named
+        if is_named:
+            chosen.add(device.id)
+
+    return chosen if can_tell else None
 
 
 def unread_variables(environment: Mapping[str, str]) -> list[str]:
@@ -214,7 +282,17 @@ class _Seer:
                 reason = f"{variable} ({text!r:.80}) {trouble or 'lists no others'}"
 
         numbered_ids = tuple(device.id for device in numbered)
-        return Sight(self._devices, tuple(seen), reason, numbered_ids, tuple(self._notes))
+        names = () if len(seen) == len(self._devices) else self._names(seen)
+        return Sight(self._devices, tuple(seen), reason, numbered_ids, tuple(self._notes), names)
+
+    def _names(self, devices: Iterable[Device]) -> tuple[str, ...]:
+        """Return all names of some devices; a card of which a tile is seen is seen."""
+        names: dict[str, None] = {}
+        for device in devices:
+            card, _, _ = device.id.partition("/")
+            names |= dict.fromkeys((device.id, card, _address(device), self._uuid(device)))
+
+        return tuple(name for name in names if name)
 
     def _set_variable(self, group: Sequence[str]) -> str | None:
         """Return the variable of a group that counts: an empty one hides all where it is alone."""
@@ -447,7 +525,7 @@ class _Seer:
 
     def _by_module(self, text: str, devices: Sequence[Device]) -> tuple[list[Device], str]:
         """Return the devices of some modules of a machine with Gaudis."""
-        if text.strip().lower() == "all":
+        if text.strip().lower() in _ALL["HABANA_VISIBLE_MODULES"]:
             return list(devices), ""
 
         modules = {self._module(device): device for device in devices}
@@ -490,6 +568,11 @@ def is_pci(text: str) -> bool:
 def is_uuid(text: str) -> bool:
     """Return whether a text is a UUID as drivers of GPUs write it, perhaps cut short."""
     return text.startswith(_UUID_PREFIXES)
+
+
+def whole_gpu(device_id: str) -> str:
+    """Return the UUID of the GPU of which a device is a share."""
+    return device_id.partition(_REPLICA)[0]
 
 
 def _address(device: Device) -> str:
@@ -643,7 +726,7 @@ def _by_mask(text: str, devices: Sequence[Device], hierarchy: str) -> tuple[list
     It lists devices, or `device.tile` where ZE_FLAT_DEVICE_HIERARCHY is COMPOSITE; else tiles are
     devices.
     """
-    if not text.strip():
+    if text.strip() in _ALL["ZE_AFFINITY_MASK"]:
         return list(devices), ""
 
     numbers = set()

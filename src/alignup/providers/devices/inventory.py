@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 from alignup.core.amounts.device_ledger import DeviceInventory, DeviceLedger, DeviceShortage
 from alignup.errors import AllocationError, text_of
 from alignup.machine.bits import bit_numbers, bit_set, ids_of, union
+from alignup.records import replace
 from alignup.text.counting import counted, free_in, named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Set as AbstractSet
 
     from alignup.machine.device_inventory import Device
 
@@ -74,7 +76,16 @@ class DevicePool:
         over_all_nodes: offer masks of all NUMA nodes, not only of those near to some device.
     """
 
-    __slots__ = ("_inventory", "_numa_ids", "ledger", "preference", "resource")
+    __slots__ = (
+        "_hidden",
+        "_inventory",
+        "_numa_ids",
+        "_over_all_nodes",
+        "_why_hidden",
+        "ledger",
+        "preference",
+        "resource",
+    )
 
     def __init__(
         self,
@@ -89,6 +100,10 @@ class DevicePool:
         self.resource = resource
         self.preference = preference
         self._numa_ids = numa_ids
+        self._over_all_nodes = over_all_nodes
+        # Devices that are not given, though they are well, and why.
+        self._hidden = 0
+        self._why_hidden = ""
 
         reported = tuple(devices)
         self._inventory = _shared_inventory(
@@ -102,9 +117,39 @@ class DevicePool:
         duplicate.resource = self.resource
         duplicate.preference = self.preference
         duplicate._numa_ids = self._numa_ids
+        duplicate._over_all_nodes = self._over_all_nodes
+        duplicate._hidden = self._hidden
+        duplicate._why_hidden = self._why_hidden
         duplicate._inventory = self._inventory
         duplicate.ledger = self.ledger.copy()
         return duplicate
+
+    def hiding(self, hidden_ids: AbstractSet[str], reason: str) -> DevicePool:
+        """Return a pool in which the same devices are given, and some others are not to be given.
+
+        Sets of devices are the same in both. Hidden devices count as if they were not well.
+
+        Args:
+            hidden_ids: which.
+            reason: why, for messages.
+        """
+        reported_count = len(self.reported)
+        devices = [
+            replace(device, healthy=device.healthy and device.id not in hidden_ids)
+            for device in self.devices
+        ]
+        pool = DevicePool(
+            self.resource,
+            devices[:reported_count],
+            self._numa_ids,
+            devices[reported_count:],
+            self.preference,
+            over_all_nodes=self._over_all_nodes,
+        )
+        pool._hidden = self.healthy & ~pool.healthy
+        pool._why_hidden = reason
+        pool.ledger.give(self.ledger.given)
+        return pool
 
     @property
     def devices(self) -> tuple[Device, ...]:
@@ -166,6 +211,8 @@ class DevicePool:
         if isinstance(chosen, DeviceShortage):
             if chosen.cause == "too few":
                 reason = f"too few devices of {self.resource} are free"
+            elif self._hidden:
+                reason = f"no device of {self.resource} may be chosen"
             else:
                 reason = f"no device of {self.resource} is healthy"
 
@@ -228,9 +275,11 @@ class DevicePool:
         text = f"{request} asked, "
         text += free_in(free_counts, usable.bit_count()) if present else "the plugin reports none"
 
-        unhealthy = (present & ~self.healthy).bit_count()
+        unhealthy = (present & ~self.healthy & ~self._hidden).bit_count()
         if unhealthy:
             text += f", {unhealthy} unhealthy"
+        if self._hidden:
+            text += f", {self._hidden.bit_count()} hidden ({self._why_hidden})"
         if unaligned:
             unaligned_devices = counted(unaligned, "other free device")
             text += f"; {unaligned_devices} without a NUMA node cannot be aligned"

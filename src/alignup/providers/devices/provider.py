@@ -6,6 +6,7 @@ devices are and picks the next one; this module keeps which containers hold them
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -19,7 +20,8 @@ from alignup.providers.devices.inventory import DevicePlugin, DevicePool, Prefer
 from alignup.topology_manager.hints import HintList, TopologyHint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from alignup.kubernetes.pod import Container, Pod
     from alignup.machine.machine import Machine
@@ -143,6 +145,28 @@ class DeviceProvider(DeviceHolders):
         pools = {**self.pools, resource: pool}
         # one line without a call: no exception comes between
         self.pools, self.pods = pools, pods
+
+    @contextmanager
+    def hiding(self, hidden: Mapping[str, tuple[AbstractSet[str], str]]) -> Iterator[None]:
+        """Give none of some devices meanwhile; those that are held stay so.
+
+        Args:
+            hidden: by resource, their ids, and why, for messages.
+        """
+        pools = self.pools
+        self.pools = {
+            **pools,
+            **{name: pools[name].hiding(ids, reason) for name, (ids, reason) in hidden.items()},
+        }
+        try:
+            yield
+        finally:
+            meanwhile, self.pools = self.pools, pools
+            for name in hidden:
+                given_before = pools[name].ledger.given
+                given_now = meanwhile[name].ledger.given
+                pools[name].ledger.give(given_now & ~given_before)
+                pools[name].ledger.take_back(given_before & ~given_now)
 
     def topology_hints(self, pod: Pod, container: Container) -> ResourceHints:
         """Return near which nodes enough devices are, for each resource that is asked for."""

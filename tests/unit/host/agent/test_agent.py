@@ -29,7 +29,7 @@ from alignup.host.leases.agent_messages import Ask, Failed, Grant, List, decode_
 from alignup.host.leases.evidence import evidence_file, evidence_of, show_evidence
 from alignup.host.leases.file import AgentOwnsError, LeaseFile
 from alignup.host.leases.ledger import Ledger
-from alignup.host.leases.record import LeaseTable, MachineIdentity, PartOf
+from alignup.host.leases.record import LeaseTable, MachineIdentity, PartOf, Seen
 from alignup.host.leases.request import LeaseRequest, make_request
 from alignup.host.leases.source import AgentSource, FileSource, open_source
 from alignup.host.leases.users import Limits
@@ -527,6 +527,94 @@ def test_a_command_sees_a_gpu_of_which_it_has_a_share(folder, resource):
     assert len(grant.lease.devices[resource]) == 2
     assert environment["CUDA_VISIBLE_DEVICES"] == "GPU-1"
     assert environment["NVIDIA_VISIBLE_DEVICES"] == "GPU-1"
+
+
+UUIDS = ("GPU-11", "GPU-22", "GPU-33")
+
+
+def seen(*names):
+    return {leasing.GPU: Seen(names, "X ('2') lists no others")}
+
+
+@pytest.mark.parametrize("slices", [1, 3])
+def test_a_client_gets_no_other_gpu_than_those_that_it_sees(folder, slices):
+    """It tells them by UUID and by PCI address; shares of a GPU have the UUID before theirs."""
+    site = leasing.site(devices={})
+    with (
+        WatchingPlugin(folder / "p", UUIDS, slices=slices, delay=0),
+        running_agent(folder, site, device_plugins=folder / "p"),
+    ):
+        wishes = {"devices": {leasing.GPU: 1}, "seen": seen("GPU-22", "0000:02:00.0")}
+        for number in range(slices):
+            grant = client(folder).acquire(asked(**wishes), LONG)
+            assert grant.environment()["CUDA_VISIBLE_DEVICES"] == "GPU-22", number
+            assert grant.notes == ()
+
+        with pytest.raises(AllocationError) as refused:
+            client(folder).acquire(asked(**wishes))
+        total = 3 * slices
+        assert refused.value.detail.startswith(
+            f"too few devices of nvidia.com/gpu are free: 1 asked, 0 of {total} free, "
+            f"{total - slices} hidden (X ('2') lists no others); held now: "
+        )
+        # nobody else is kept from the others
+        others = client(folder).acquire(asked(devices={leasing.GPU: 2 * slices}))
+        assert len(others.lease.devices[leasing.GPU]) == 2 * slices
+
+
+def test_a_client_that_sees_gpus_of_another_name_is_told(folder):
+    """A plugin may have names of its own, which tell no GPU."""
+    said = []
+    site = leasing.site()
+    with running_agent(folder, site):
+        source = AgentSource(folder / "agent.sock", said.append, LONG)
+        grant = source.acquire(asked(devices={leasing.GPU: 1}, seen=seen("GPU-9", "0000:02:00.0")))
+        assert grant.lease.devices == {leasing.GPU: ("gpu0",)}
+        (sentence,) = said
+        assert sentence == (
+            "the agent chose among all devices of nvidia.com/gpu, though X ('2') lists no others: "
+            "their names tell no device that this process sees"
+        )
+        grant = source.acquire(asked(devices={leasing.GPU: 1}, seen=seen("gpu2")))
+        assert grant.lease.devices == {leasing.GPU: ("gpu2",)}
+        assert len(said) == 1
+
+
+def test_who_waits_for_a_gpu_that_it_sees_holds_up_nobody_else(folder):
+    """Nor does it get another one once that is free, before a restart of the agent or after."""
+    site = leasing.site(devices={leasing.GPU: [{"id": uuid, "numa": [0]} for uuid in UUIDS]})
+    got = []
+    wishes = {"devices": {leasing.GPU: 1}, "seen": seen("GPU-22")}
+    with running_agent(folder, site):
+        first = client(folder).acquire(asked(**wishes)).lease
+        thread = threading.Thread(
+            target=lambda: got.append(client(folder).acquire(asked(**wishes), LONG).lease)
+        )
+        thread.start()
+        eventually(lambda: waiting(folder) == 1)
+        other = client(folder).acquire(asked(devices={leasing.GPU: 1})).lease
+        assert other.devices == {leasing.GPU: ("GPU-11",)}
+        client(folder).give_back(other)
+
+    with running_agent(folder, site):
+        eventually(lambda: waiting(folder) == 1)
+        assert not got
+        client(folder).give_back(first)
+        thread.join(LONG)
+
+    assert got[0].devices == {leasing.GPU: ("GPU-22",)}
+
+
+def test_parts_of_a_client_are_those_of_the_gpus_that_it_sees(folder):
+    devices = [{"id": f"GPU-{number}{number}", "numa": [number // 2]} for number in range(4)]
+    site = leasing.site(devices={leasing.GPU: devices})
+    with running_agent(folder, site):
+        wishes = {"devices": {leasing.GPU: 1}, "seen": seen("GPU-22", "GPU-33")}
+        leases = [
+            client(folder).acquire(asked(part=PartOf(rank, 2), **wishes)).lease for rank in range(2)
+        ]
+    assert [lease.devices[leasing.GPU] for lease in leases] == [("GPU-22",), ("GPU-33",)]
+    assert [lease.numa_nodes for lease in leases] == [(1,), (1,)]
 
 
 def knows_gpus(folder):

@@ -161,3 +161,17 @@ def test_one_can_wait(state):
     """For so many seconds."""
     with take(state, cpus=16), pytest.raises(AllocationError, match=r"waited for 0\.01 s"):
         take(state, cpus=1, wait=0.01)
+
+
+def test_a_lease_is_of_devices_that_this_process_sees(state, monkeypatch):
+    """Of a file too; an argument lifts it."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2")
+    devices = {leasing.GPU: [{"id": f"gpu{number}", "numa": None} for number in range(4)]}
+    wishes = {"state": state, "inventory": devices, "devices": {leasing.GPU: 1}, "bind": False}
+    with alignup.lease(**wishes) as lease:
+        assert lease.devices == {leasing.GPU: ("gpu2",)}
+    with alignup.lease(**wishes, all_devices=True) as lease:
+        assert lease.devices == {leasing.GPU: ("gpu0",)}
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    with pytest.raises(InputError, match=r"\(''\) hides all; all_devices=True lifts that"):
+        alignup.lease(**wishes)

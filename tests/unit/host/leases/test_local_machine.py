@@ -8,11 +8,21 @@ import sys
 
 import pytest
 
-from alignup.errors import InputError
+from alignup.errors import AllocationError, InputError
 from alignup.host.leases import local_machine as module
-from alignup.host.leases.local_machine import fingerprint, load_site, only_seen
-from alignup.host.leases.record import MemoryShare
+from alignup.host.leases.file import LeaseFile
+from alignup.host.leases.local_machine import (
+    Hidden,
+    fingerprint,
+    load_site,
+    only_seen,
+    seen_by_client,
+)
+from alignup.host.leases.record import MemoryShare, Seen
+from alignup.host.leases.request import LeaseRequest, make_request
+from alignup.host.leases.source import FileSource
 from alignup.host.parts.visible_devices import HostFiles, Rank
+from alignup.host.processes.identity import identify
 from alignup.machine import nvidia
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.device_inventory import Device, LoadedMachine
@@ -200,20 +210,90 @@ def test_a_command_sees_the_gpus_that_a_plugin_names_under_any_resource(devices,
     assert leasing.site().visible(devices, {}) == variables
 
 
-def test_devices_that_a_process_does_not_see_are_given_to_nobody(tmp_path):
-    """They stay, as unhealthy ones; another machine is not the process's own."""
+def test_devices_that_a_process_does_not_see_are_not_given_to_it(tmp_path):
+    """Another machine is not the process's own."""
     site = leasing.site(is_here=True)
     listed = {"CUDA_VISIBLE_DEVICES": "3,1"}
     files = HostFiles(str(tmp_path))
-    seen, sentences = only_seen(site, {leasing.GPU: 1}, listed, Rank(), files)
-    assert [device.healthy for device in seen.inventory[leasing.GPU]] == [False, True, False, True]
-    (sentence,) = sentences
-    assert sentence.startswith("2 of the 4 nvidia.com/gpu are to choose from, since CUDA_VISIBLE_")
-    assert sentence.endswith("_DEVICES ('3,1') lists no others; --all-devices lifts that")
-    assert only_seen(leasing.site(), {}, listed, Rank(), files) == (leasing.site(), [])
-    assert only_seen(site, {leasing.GPU: 1}, {}, Rank(), files)[1] == []
+    seen, hidden = only_seen(site, {leasing.GPU: 1}, listed, Rank(), files)
+    reason = "CUDA_VISIBLE_DEVICES ('3,1') lists no others"
+    assert seen.seen == {leasing.GPU: Seen(("gpu3", "gpu1"), reason)}
+    assert seen.inventory == site.inventory
+    assert hidden.notes == ()
+    assert hidden.sentences == (
+        f"2 of the 4 nvidia.com/gpu are to choose from, since {reason}; --all-devices lifts that",
+    )
+    assert only_seen(leasing.site(), {}, listed, Rank(), files) == (leasing.site(), Hidden())
+    assert only_seen(site, {leasing.GPU: 1}, {}, Rank(), files)[1] == Hidden()
     with pytest.raises(InputError, match=r"sees no nvidia\.com/gpu: CUDA_VISIBLE_DEVICES \(''\)"):
         only_seen(site, {leasing.GPU: 1}, {"CUDA_VISIBLE_DEVICES": ""}, Rank(), files)
+
+
+def test_a_refusal_says_what_hides_devices(tmp_path):
+    """They are no unhealthy ones."""
+    devices = [{"id": f"gpu{number}", "numa": [0], "healthy": number > 0} for number in range(4)]
+    site = leasing.site(is_here=True, devices={leasing.GPU: devices})
+    listed = {"CUDA_VISIBLE_DEVICES": "2,0"}
+    seen, _ = only_seen(site, {leasing.GPU: 2}, listed, Rank(), HostFiles(str(tmp_path)))
+    source = FileSource(LeaseFile(tmp_path / "leases.json", pytest.fail), lambda _: seen)
+    request = LeaseRequest(
+        make_request(devices={leasing.GPU: 2}), identify(os.getpid()), command="c", name="n"
+    )
+    with pytest.raises(AllocationError) as refused:
+        source.acquire(request)
+    assert refused.value.detail == (
+        "too few devices of nvidia.com/gpu are free: 2 asked, 1 of 4 free, 1 unhealthy, "
+        "2 hidden (CUDA_VISIBLE_DEVICES ('2,0') lists no others)"
+    )
+
+
+GPU_BUS = tuple(
+    PciDevice(f"0000:0{number}:00.0", "0302", "10de", "2330", number // 2) for number in range(4)
+)
+GPUS_OF_DRIVER = tuple(
+    Device(f"GPU-{number}0", (number // 2,), pci=f"0000:0{number}:00.0") for number in range(4)
+)
+
+
+def client_of(environment, tmp_path, devices, resource=leasing.GPU):
+    """Return what a client of an agent tells it, and what it says."""
+    machine = replace(leasing.machine(), pci_devices=GPU_BUS if devices else ())
+    loaded = LoadedMachine(machine, {leasing.GPU: devices} if devices else {})
+    files = HostFiles(str(tmp_path))
+    return seen_by_client({resource: 1}, environment, Rank(), files, loaded)
+
+
+@pytest.mark.parametrize("resource", [leasing.GPU, "nvidia.com/gpu.shared", "nvidia.com/mig-1g"])
+def test_a_client_tells_an_agent_by_all_names_what_it_sees(tmp_path, resource):
+    listed = {"CUDA_VISIBLE_DEVICES": "2"}
+    seen, hidden = client_of(listed, tmp_path, GPUS_OF_DRIVER, resource)
+    reason = "CUDA_VISIBLE_DEVICES ('2') lists no others"
+    assert seen == {resource: Seen(("GPU-20", "0000:02:00.0"), reason)}
+    assert hidden.sentences == (
+        f"1 of the 4 {resource} are to choose from, since {reason}; --all-devices lifts that",
+    )
+    assert client_of({}, tmp_path, GPUS_OF_DRIVER, resource) == ({}, Hidden())
+    assert client_of(listed, tmp_path, GPUS_OF_DRIVER, "example.com/nic") == ({}, Hidden())
+
+
+@pytest.mark.parametrize("devices", [(), GPUS_OF_DRIVER])
+@pytest.mark.parametrize("text", ["", "-1", "-1,0"])
+def test_a_client_that_sees_nothing_asks_no_agent(tmp_path, devices, text):
+    with pytest.raises(InputError, match=r"sees no nvidia.com/gpu: CUDA_VISIBLE_DEVICES .* all; "):
+        client_of({"CUDA_VISIBLE_DEVICES": text}, tmp_path, devices)
+
+
+def test_without_a_gpu_here_uuids_tell_and_numbers_do_not(tmp_path):
+    seen, hidden = client_of({"CUDA_VISIBLE_DEVICES": "GPU-7,GPU-8"}, tmp_path, ())
+    assert seen[leasing.GPU].names == ("GPU-7", "GPU-8")
+    assert hidden == Hidden()
+    seen, hidden = client_of({"CUDA_VISIBLE_DEVICES": "1"}, tmp_path, ())
+    assert seen == {}
+    (note,) = hidden.notes
+    assert note == (
+        "the agent chooses among all devices of nvidia.com/gpu, whatever CUDA_VISIBLE_DEVICES "
+        "('1') lists: nothing here tells which these are"
+    )
 
 
 def test_what_a_driver_does_not_list_is_nobody_s_and_counts_for_parts(tmp_path):
@@ -222,7 +302,7 @@ def test_what_a_driver_does_not_list_is_nobody_s_and_counts_for_parts(tmp_path):
     gpus = tuple(PciDevice(address.format(i), "0302", "10de", "2330", i // 2) for i in range(4))
     made = replace(leasing.machine(), pci_devices=gpus)
     site = replace(leasing.site(made, is_here=True), inventory={leasing.GPU: (DRIVER_GPU,)})
-    seen, sentences = only_seen(site, {leasing.GPU: 1}, {}, Rank(), HostFiles(str(tmp_path)))
-    assert sentences == []
-    assert seen.inventory == site.inventory
+    seen, hidden = only_seen(site, {leasing.GPU: 1}, {}, Rank(), HostFiles(str(tmp_path)))
+    assert hidden == Hidden()
+    assert seen.seen == {}
     assert len(seen.sights[leasing.GPU].devices) == 4

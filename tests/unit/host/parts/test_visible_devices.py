@@ -11,6 +11,9 @@ from alignup.errors import InputError
 from alignup.host.parts.visible_devices import (
     HostFiles,
     Rank,
+    choice_of,
+    listed_devices,
+    runtime_resource,
     sight,
     unread_variables,
     visible_variables,
@@ -335,6 +338,76 @@ def test_level_zero_numbers_tiles_or_cards(root):
     assert (places, view.seen[0].id) == ([1], address(1))
     assert seen(loaded, INTEL, {"ZE_AFFINITY_MASK": ""}, root=root)[0] == [0, 1, 2, 3]
     assert "names no device" in seen(loaded, INTEL, {"ZE_AFFINITY_MASK": "8"}, root=root)[1].reason
+
+
+UUID_GPUS = [Device(f"GPU-{letter * 8}", None) for letter in "abc"]
+
+
+@pytest.mark.parametrize(
+    ("devices", "names", "expected"),
+    [
+        (UUID_GPUS, ["GPU-bbbbbbbb", "0000:02:00.0"], {"GPU-bbbbbbbb"}),
+        (UUID_GPUS, ["GPU-bb", "GPU-c"], {"GPU-bbbbbbbb", "GPU-cccccccc"}),
+        (UUID_GPUS, ["GPU-bb::1"], {"GPU-bbbbbbbb"}),
+        (UUID_GPUS, ["GPU-dddddddd"], set()),
+        # shares of a GPU
+        ([Device("GPU-aa::0", None), Device("GPU-bb::0", None)], ["GPU-bb"], {"GPU-bb::0"}),
+        # another kind of names: nothing can be told
+        (UUID_GPUS, ["0000:02:00.0", "gpu1"], None),
+        ([Device("gpu0", None), Device("gpu1", None)], ["GPU-bb", "0000:02:00.0"], None),
+        ([], ["GPU-bb"], None),
+        ([Device("gpu0", None), Device("gpu1", None)], ["gpu1"], {"gpu1"}),
+        ([Device("gpu0", None, pci=address(1))], [address(1)], {"gpu0"}),
+        ([Device("gpu0", None, pci=address(1))], [address(2)], set()),
+        ([Device(address(0), None), Device(address(1), None)], [address(1)], {address(1)}),
+    ],
+)
+def test_an_agent_knows_the_devices_of_a_client_by_their_names(devices, names, expected):
+    assert choice_of(devices, names) == expected
+
+
+@pytest.mark.parametrize(
+    ("resource", "environment", "expected"),
+    [
+        (GPU, {}, (None, "")),
+        (GPU, {"CUDA_VISIBLE_DEVICES": ""}, ((), "CUDA_VISIBLE_DEVICES ('') hides all")),
+        (GPU, {"CUDA_VISIBLE_DEVICES": " -1,0"}, ((), "CUDA_VISIBLE_DEVICES (' -1,0') hides all")),
+        (GPU, {"CUDA_VISIBLE_DEVICES": "1"}, (None, "CUDA_VISIBLE_DEVICES ('1')")),
+        (
+            GPU,
+            {"CUDA_VISIBLE_DEVICES": "GPU-1,2,MIG-3"},
+            (("GPU-1", "MIG-3"), "CUDA_VISIBLE_DEVICES ('GPU-1,2,MIG-3') lists no others"),
+        ),
+        # an empty one of two says nothing
+        (AMD, {"HIP_VISIBLE_DEVICES": ""}, (None, "")),
+        (AMD, {"CUDA_VISIBLE_DEVICES": "-1"}, ((), "CUDA_VISIBLE_DEVICES ('-1') hides all")),
+        (AMD, {"ROCR_VISIBLE_DEVICES": ""}, ((), "ROCR_VISIBLE_DEVICES ('') hides all")),
+        ("example.com/nic", {"CUDA_VISIBLE_DEVICES": "-1"}, (None, "")),
+        # all devices
+        (INTEL, {"ZE_AFFINITY_MASK": " "}, (None, "")),
+        (GAUDI, {"HABANA_VISIBLE_MODULES": "all"}, (None, "")),
+    ],
+)
+def test_what_variables_tell_where_no_device_is_known(resource, environment, expected):
+    assert listed_devices(resource, environment) == expected
+
+
+def test_all_names_of_a_device_that_is_seen_are_known(root):
+    """The UUID is the driver's, or that of the kernel's files; a card is seen where a tile is."""
+    information(root, 1, 0)
+    _, view = seen(on_bus(GPU), GPU, {"CUDA_VISIBLE_DEVICES": "1"}, root=root)
+    assert view.names == (address(1), "GPU-00000001")
+    _, view = seen(on_bus(GPU, driver=range(8)), GPU, {"CUDA_VISIBLE_DEVICES": "1"}, root=root)
+    assert view.names == ("GPU-00000001", address(1))
+    assert seen(on_bus(GPU, driver=range(8)), GPU, {}, root=root)[1].names == ()
+
+
+@pytest.mark.parametrize(
+    ("resource", "expected"),
+    [(AMD, AMD), ("nvidia.com/gpu.shared", GPU), ("nvidia.com/mig-1g.5gb", GPU), ("a.b/gpu", "")],
+)
+def test_shared_gpus_are_gpus(resource, expected):
+    assert runtime_resource(resource) == expected
 
 
 def test_variables_of_other_runtimes_are_named():

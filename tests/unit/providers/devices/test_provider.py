@@ -643,3 +643,50 @@ class TestReadmission:
         for container in again.all_containers:
             successor.release("p", container.name)
         successor.allocate(again, ended, ANYWHERE)
+
+
+@given(
+    st.lists(PLACES, min_size=1, max_size=6),
+    st.sets(st.integers(0, 5)),
+    st.integers(0, 4),
+    st.lists(st.integers(0, 5), max_size=3, unique=True),
+    st.one_of(st.none(), st.sets(st.integers(0, 3), min_size=1)),
+)
+@examples(300)
+def test_what_is_hidden_is_given_to_nobody_and_then_as_before(
+    places, hidden, count, given_before, affinity
+):
+    """Meanwhile the node decides as if the hidden devices were not well."""
+    devices = [Device(f"d{i}", nodes) for i, nodes in enumerate(places)]
+    hidden_ids = {f"d{i}" for i in hidden if i < len(places)}
+    held = [f"d{i}" for i in given_before if i < len(places)]
+    made, model = (DeviceProvider(machine(0, 1, 2, 3), {GPU: devices}) for _ in range(2))
+    for each in (made, model):
+        each.adopt("before", "c", {GPU: held})
+    model.update(GPU, [Device(d.id, d.numa_nodes, healthy=d.id not in hidden_ids) for d in devices])
+
+    outcomes = []
+    container = wish("c0", count)
+    wanted = pod(container, uid="p")
+    where = ANYWHERE if affinity is None else on(*affinity)
+    with made.hiding({GPU: (hidden_ids, "for a reason")}):
+        for each in (made, model):
+            offered = masks(each.topology_hints(wanted, container)[GPU])
+            try:
+                each.allocate(wanted, container, where)
+                chosen = each.devices("p", "c0")
+            except AllocationError as error:
+                hidden_count = len(hidden_ids)
+                words = f"{hidden_count} hidden (for a reason)"
+                detail = error.detail.replace(words, f"{hidden_count} unhealthy")
+                chosen = detail.replace("may be chosen", "is healthy")
+            outcomes.append((offered, chosen))
+
+    assert outcomes[0] == outcomes[1]
+    own = set(made.devices("p", "c0").get(GPU, ()))
+    assert not own & hidden_ids
+    assert set(made.given[GPU]) == {*held, *own}
+    assert set(made.free[GPU]) == {d.id for d in devices} - {*held, *own}
+    made.release("p", "c0")
+    made.release("before", "c")
+    assert len(made.free[GPU]) == len(devices)
