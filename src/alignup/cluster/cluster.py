@@ -30,6 +30,7 @@ from alignup.kubernetes.manifest import read_pod
 from alignup.kubernetes.pod import Container, Pod, is_pinned_memory
 from alignup.kubernetes.quantity import LARGEST
 from alignup.kubernetes.versions import KubeletVersion, PodReading, VersionProfile
+from alignup.machine.bits import bit_numbers
 from alignup.node import Node
 from alignup.records import Record, field
 
@@ -86,6 +87,7 @@ AMOUNTS_ONLY: Final = (
 )
 
 _MOST_THREADS: Final = 256
+_NO_IDS: Final[Mapping[int, tuple[int, ...]]] = {}
 
 # The fewest containers to judge, over all nodes, for which a thread is used: two milliseconds of
 # work.
@@ -276,6 +278,9 @@ class Evaluation(Record, eq=False):
         score: higher is better; minus infinity where refused.
         exact: False where amounts could not tell: the node may refuse the pod all the same.
             Refusals are certain.
+        names: the names of the nodes.
+        numa_ids: by index, the kernel's ids of the NUMA nodes of a node by position, where these
+            are not 0, 1, 2 and so on.
 
     Examples:
         >>> container = {"name": "c", "image": "i"}
@@ -290,9 +295,16 @@ class Evaluation(Record, eq=False):
     preferred: Truths
     score: npt.NDArray[np.float64]
     exact: Truths
+    names: tuple[str, ...] = ()
+    numa_ids: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
     @classmethod
-    def empty(cls, count: int) -> Evaluation:
+    def empty(
+        cls,
+        count: int,
+        names: tuple[str, ...] = (),
+        numa_ids: Mapping[int, tuple[int, ...]] = _NO_IDS,
+    ) -> Evaluation:
         """Return an answer of so many nodes that says no everywhere."""
         admitted, preferred = np.zeros((2, count), np.bool_)
         return cls(
@@ -302,6 +314,8 @@ class Evaluation(Record, eq=False):
             preferred=preferred,
             score=np.full(count, -np.inf),
             exact=np.ones(count, np.bool_),
+            names=names,
+            numa_ids=numa_ids,
         )
 
     def __len__(self) -> int:
@@ -331,6 +345,41 @@ class Evaluation(Record, eq=False):
         order: npt.NDArray[Any] = np.argsort(-scores, kind="stable")
         best: npt.NDArray[np.intp] = indices[order[:count]]
         return best
+
+    def to_dict(self) -> dict[str, list[Any]]:
+        """Return a column for each fact, with a row for each node, which data frames take as it is.
+
+        The columns are `node` (its name, or its number where it has none), `admitted`, `reason`
+        (empty: admitted), `numaNodes` (a list of the kernel's ids, or of positions where only
+        amounts are known), `preferred`, `score` (None: refused) and `exact`.
+
+        Examples:
+            >>> container = {"name": "c", "image": "i"}
+            >>> pod = read_pod({"metadata": {"name": "p"}, "spec": {"containers": [container]}})
+            >>> answer = Cluster.from_nodes({"a": Node(read_machine("xeon-2s"))}).evaluate(pod)
+            >>> {name: column[0] for name, column in answer.to_dict().items()}
+            {'node': 'a', 'admitted': True, 'reason': '', 'numaNodes': [], ...}
+        """
+        numa_nodes = []
+        for index, mask in enumerate(self.affinity.tolist()):
+            ids = self.numa_ids.get(index)
+            positions = bit_numbers(mask)
+            numa_nodes.append([*positions] if ids is None else [ids[place] for place in positions])
+
+        admitted = self.admitted.tolist()
+        scores = self.score.tolist()
+        return {
+            "node": list(self.names) or list(range(len(self))),
+            "admitted": admitted,
+            "reason": [REASONS[reason] for reason in self.reason.tolist()],
+            "numaNodes": numa_nodes,
+            "preferred": self.preferred.tolist(),
+            "score": [
+                score if is_admitted else None
+                for score, is_admitted in zip(scores, admitted, strict=True)
+            ],
+            "exact": self.exact.tolist(),
+        }
 
     def refusals(self) -> dict[str, int]:
         """Return how many nodes refuse the pod for each reason that occurs."""
@@ -394,6 +443,13 @@ class Cluster:
         # Of those of which only amounts are known.
         self._profiles = list(profiles) or [VersionProfile()] * len(self.names)
         self._nodes: tuple[Node, ...] | None = None
+        # By index, those of nodes whose kernels do not number their NUMA nodes one after the other.
+        self._numa_ids: Mapping[int, tuple[int, ...]] = {
+            index: node.machine.numa_node_ids
+            for index, node in enumerate(self._members)
+            if not _are_in_turn(node.machine.numa_node_ids)
+        }
+
         self._indices = {name: index for index, name in enumerate(self.names)}
         if len(self._indices) != len(self.names):
             twice = next(
@@ -485,7 +541,17 @@ class Cluster:
         self._widest = 0
         if isinstance(node, Node):
             self._members[index], self._nodes = node, None
+            self._note_ids(index, node.machine.numa_node_ids)
             self._default_exclusive = node.single_numa_node_exclusive
+
+    def _note_ids(self, index: int, ids: tuple[int, ...]) -> None:
+        """Note the ids of a node's NUMA nodes; answers keep those that they were given with."""
+        before = self._numa_ids.get(index)
+        if _are_in_turn(ids) and before is not None:
+            others = self._numa_ids.items()
+            self._numa_ids = {other: ids for other, ids in others if other != index}
+        elif not _are_in_turn(ids) and before != ids:
+            self._numa_ids = {**self._numa_ids, index: ids}
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -779,7 +845,7 @@ class Cluster:
 
         _check_strategy(strategy)
         parsed = pod if isinstance(pod, Pod) else read_pod(pod)
-        answer = Evaluation.empty(len(self))
+        answer = Evaluation.empty(len(self), self.names, self._numa_ids)
         with self._lock:
             # an update can bring resources that a job made before would not ask for
             job = self.job(parsed)
@@ -793,6 +859,11 @@ class Cluster:
             self._ask(job, parsed, strategy, answer, np.arange(len(self)))
 
         return answer
+
+
+def _are_in_turn(ids: tuple[int, ...]) -> bool:
+    """Return whether ascending ids are 0, 1, 2 and so on."""
+    return ids[-1:] == (len(ids) - 1,)
 
 
 def _is_beyond_amounts(pod: Pod) -> bool:

@@ -902,3 +902,54 @@ def test_init_containers_hand_their_memory_on_in_a_cluster_as_on_the_node(seed: 
             manifest = pod(f"p{number}", random.randint(1, 3))
             answer = cluster.evaluate(manifest)
             assert bool(answer.admitted[0]) == bool(node.try_admit(manifest)), manifest
+
+
+def test_an_answer_is_a_table_of_columns():
+    """As data frames take them, with the kernel's ids of NUMA nodes."""
+    kubelet = {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0"}
+    restricted = {**kubelet, "topologyManagerPolicy": "restricted"}
+    machine = machine_of(2, 2)
+    odd = {
+        "numaNodes": [
+            {**numa_node, "id": 8 + 8 * numa_node["id"], "distances": []}
+            for numa_node in machine["numaNodes"]
+        ]
+    }
+    nodes = {
+        "plain": Node.from_dict({"machine": machine, "kubelet": restricted}),
+        "odd": Node.from_dict({"machine": odd, "kubelet": restricted}),
+        "none": Node.from_dict({"machine": machine, "kubelet": kubelet}),
+        "small": Node.from_dict({"machine": machine_of(1, 1), "kubelet": restricted}),
+    }
+    amounts = {"cpu": "4", "memory": "1Mi"}
+    container = {"name": "c", "resources": {"limits": amounts}}
+    pod = {"metadata": {"name": "p"}, "spec": {"containers": [container]}}
+    cluster = Cluster.from_nodes(nodes)
+    table = cluster.evaluate(pod).to_dict()
+
+    assert {len(column) for column in table.values()} == {4}
+    assert table["node"] == ["plain", "odd", "none", "small"]
+    assert table["admitted"] == [True, True, True, False]
+    assert table["reason"] == ["", "", "", "TopologyAffinityError"]
+    assert table["numaNodes"][1] == [16]
+    assert (table["numaNodes"][2], table["numaNodes"][3]) == ([], [])
+    assert table["score"][3] is None
+    assert all(reason in REASONS for reason in table["reason"])
+
+    before = cluster.evaluate(pod)
+    cluster.update("odd", Node.from_dict({"machine": machine, "kubelet": restricted}))
+    assert before.to_dict()["numaNodes"][1] == [16]
+    assert cluster.evaluate(pod).to_dict()["numaNodes"][1] == [1]
+    cluster.update("plain", Node.from_dict({"machine": odd, "kubelet": restricted}))
+    assert cluster.evaluate(pod).to_dict()["numaNodes"][0] == [16]
+
+
+def test_an_answer_of_amounts_has_positions():
+    row = row_of_amounts(
+        NodeAmounts(2, "single-numa-node", "container", {"cpu": ((4, 4), (4, 4), (1, 4))})
+    )
+    amounts = {"cpu": "2", "memory": "1Mi"}
+    container = {"name": "c", "resources": {"limits": amounts}}
+    pod = {"metadata": {"name": "p"}, "spec": {"containers": [container]}}
+    table = Cluster(["a"], [row]).evaluate(pod).to_dict()
+    assert (table["node"], table["numaNodes"], table["exact"]) == (["a"], [[1]], [False])
