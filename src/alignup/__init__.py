@@ -9,15 +9,17 @@ so that `import alignup` is fast:
     HintProvider, Observer              protocols: a provider of your own, and what is told about
                                         every admission
     Machine, Pod, KubeletConfig, Node   a machine, a pod, a configuration, and the node they make
-    read_machine, read_pod,             these read them: from this machine, files, manifests, a
+    read_machine, read_pod, read_pods,  these read them: from this machine, files, manifests, a
         read_kubelet_node               kubelet
+    machines                            the names of the machines in the catalog
     Admission, ContainerAllocation      the result of admitting a pod, and the allocation of a
                                         container
     explain, Explanation, Suggestion    why a pod is admitted or refused, and what would help
     bind, split, Part                   equal parts of a machine, one for each rank, and a rank
                                         bound to its own
     draw, Drawing                       pictures and pages, for notebooks and files
-    Cluster, Evaluation                 one pod evaluated on thousands of nodes
+    Cluster, Evaluation, REASONS        one pod evaluated on thousands of nodes, and the reasons of
+                                        those that refuse it
     plan_room, RoomPlan                 the fewest evictions after which waiting pods are admitted
     lease, Lease                        CPUs, memory and devices of this machine for a while
     AlignupError, AlignupWarning        the base of all errors, and of what is ignored
@@ -26,9 +28,11 @@ so that `import alignup` is fast:
 from __future__ import annotations
 
 from importlib import import_module
+from sys import modules
 
 TYPE_CHECKING = False  # `typing` is slow to import
 if TYPE_CHECKING:
+    from alignup.cluster import REASONS as REASONS
     from alignup.cluster import Cluster as Cluster
     from alignup.cluster import Evaluation as Evaluation
     from alignup.cluster.evictions import RoomPlan as RoomPlan
@@ -52,11 +56,13 @@ if TYPE_CHECKING:
     from alignup.kubelet.read import read_kubelet_node as read_kubelet_node
     from alignup.kubernetes.kubelet_config import KubeletConfig as KubeletConfig
     from alignup.kubernetes.manifest import read_pod as read_pod
+    from alignup.kubernetes.manifest_files import read_pods as read_pods
     from alignup.kubernetes.pod import Container as Container
     from alignup.kubernetes.pod import Pod as Pod
     from alignup.kubernetes.pod import QOSClass as QOSClass
     from alignup.machine.cpuset import CPUSet as CPUSet
     from alignup.machine.device_inventory import Device as Device
+    from alignup.machine.load import machines as machines
     from alignup.machine.load import read_machine as read_machine
     from alignup.machine.machine import Machine as Machine
     from alignup.node import Node as Node
@@ -80,7 +86,7 @@ if TYPE_CHECKING:
 _HOMES = {
     name: home
     for home, names in {
-        "cluster": ("Cluster", "Evaluation"),
+        "cluster": ("REASONS", "Cluster", "Evaluation"),
         "cluster.evictions": ("RoomPlan", "Standing", "plan_room"),
         "errors": (
             "AlignupError",
@@ -97,10 +103,11 @@ _HOMES = {
         "kubelet.read": ("read_kubelet_node",),
         "kubernetes.kubelet_config": ("KubeletConfig",),
         "kubernetes.manifest": ("read_pod",),
+        "kubernetes.manifest_files": ("read_pods",),
         "kubernetes.pod": ("Container", "Pod", "QOSClass"),
         "machine.cpuset": ("CPUSet",),
         "machine.device_inventory": ("Device",),
-        "machine.load": ("read_machine",),
+        "machine.load": ("machines", "read_machine"),
         "machine.machine": ("Machine",),
         "host.parts.part": ("Part",),
         "host.parts.ranks": ("bind", "split"),
@@ -128,6 +135,9 @@ def __getattr__(name: str) -> object:
 
     if name not in _HOMES:
         raise AttributeError(f"module 'alignup' has no attribute {name!r}")
+
+    if "IPython" in modules:  # in a notebook, which shows what can be drawn
+        import_module("alignup.pictures.drawing").show_in_notebooks()
 
     value = getattr(import_module(f"alignup.{_HOMES[name]}"), name)
     globals()[name] = value

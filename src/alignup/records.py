@@ -45,6 +45,16 @@ def field(**options: Any) -> Any:
     return _Field(**options)
 
 
+class _Made:
+    """Stands for a value that a constructor makes anew; a signature shows it."""
+
+    def __init__(self, make: Callable[[], object]) -> None:
+        self._make = make
+
+    def __repr__(self) -> str:
+        return repr(self._make())
+
+
 class _Fields:
     """The fields as `dataclasses` knows them, made when somebody asks for the first time."""
 
@@ -162,7 +172,7 @@ def _init_of(owner: _RecordType) -> Callable[..., None]:
     It then calls `__post_init__` where there is one.
     """
     is_frozen = "__setattr__" not in owner.__dict__
-    names: dict[str, Any] = {"_none": _NONE}
+    names: dict[str, Any] = {}
     arguments = ["self"]
     body = []
     for key, record_field in owner.__record_fields__.items():
@@ -172,10 +182,10 @@ def _init_of(owner: _RecordType) -> Callable[..., None]:
         value = key if record_field.init else default
         if record_field.default_factory is not _NONE:
             names[f"_make_{key}"] = record_field.default_factory
-            default = "_none"
+            names[default] = _Made(record_field.default_factory)
             value = f"_make_{key}()"
             if record_field.init:
-                value += f" if {key} is _none else {key}"
+                value += f" if {key} is {default} else {key}"
 
         has_default = record_field.default is not _NONE or record_field.default_factory is not _NONE
         if record_field.init:
@@ -244,6 +254,43 @@ class Record(metaclass=_RecordType):
 
     def __replace__(self, /, **changes: Any) -> Self:
         return replace(self, **changes)
+
+
+class Shown(Record):
+    """The base of records that a notebook shows as a page, once somebody can draw them."""
+
+    def _repr_html_(self) -> str | None:
+        draw = _PAGES.get(self.__class__)
+        return None if draw is None else draw(self)
+
+
+# By class of records, what makes the page of one. `alignup.pictures` fills it: records know nothing
+# above them.
+_PAGES: Final[dict[type, Callable[[Any], str | None]]] = {}
+
+
+def show_with(kind: type[Shown], draw: Callable[[Any], str | None]) -> None:
+    """Let notebooks show the records of a class as a function draws them: as HTML."""
+    _PAGES[kind] = draw
+
+
+class Settings(Record):
+    """The base of records of many settings, of which most have their defaults.
+
+    They show those that have not.
+    """
+
+    def __repr__(self) -> str:
+        arguments = []
+        for key, record_field in self.__record_fields__.items():
+            value = getattr(self, key)
+            default = record_field.default
+            if record_field.default_factory is not _NONE:
+                default = record_field.default_factory()
+            if record_field.repr and value != default:
+                arguments.append(f"{key}={value!r}")
+
+        return f"{self.__class__.__qualname__}({', '.join(arguments)})"
 
 
 def replace(record: _R, /, **changes: Any) -> _R:

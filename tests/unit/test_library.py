@@ -6,7 +6,10 @@ They copy, pickle, print short, and warn about his own line.
 from __future__ import annotations
 
 import copy
+import inspect
 import pickle
+import subprocess
+import sys
 import warnings
 from typing import Any
 
@@ -80,6 +83,84 @@ def test_explanations_and_suggestions_print_short() -> None:
     assert str(explanation).startswith("<Explanation: default/b refused, TopologyAffinityError: ")
     assert str(suggestion) == f"<Suggestion: {suggestion.text}>"
     assert len(str(explanation)) < 300
+
+
+def test_records_print_in_a_line() -> None:
+    machine = alignup.read_machine("gb200")
+    assert all(len(repr(node)) < 120 for node in machine.numa_nodes)
+    assert repr(alignup.read_machine("xeon-2s").numa_nodes[1]) == (
+        "<NumaNode 1 of 64 CPUs, 262144 MiB>"
+    )
+    pod = alignup.read_pod(
+        {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    )
+    assert repr(pod) == "<Pod default/p of 1 container, BestEffort>"
+    config = alignup.KubeletConfig.from_dict(
+        {"topologyManagerPolicy": "restricted", "topologyManagerScope": "pod"}
+    )
+    assert repr(config) == (
+        "KubeletConfig(topology_manager_policy='restricted', topology_manager_scope='pod')"
+    )
+
+
+@pytest.mark.parametrize("name", ["Pod", "Machine", "KubeletConfig", "Device", "Explanation"])
+def test_signatures_show_no_addresses(name: str) -> None:
+    assert "object at 0x" not in str(inspect.signature(getattr(alignup, name)))
+
+
+MACHINE = alignup.read_machine("xeon-2s")
+MANIFEST: dict[str, Any] = {
+    "metadata": {"name": "p"},
+    "spec": {"containers": [{"name": "c", "image": "i"}]},
+}
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (
+            lambda: alignup.Node(MACHINE, devices={"x": ["a"]}),  # type: ignore[list-item]
+            "expected a device with an id and its NUMA nodes, got 'a' at devices",
+        ),
+        (
+            lambda: alignup.explain(MANIFEST, alignup.Node(MACHINE)),  # type: ignore[arg-type]
+            "explain takes the node first",
+        ),
+        (
+            lambda: alignup.Node(MACHINE, providers=42),  # type: ignore[arg-type]
+            "providers are several hint providers, not 42",
+        ),
+        (alignup.lease, "some CPUs, memory or devices to take"),
+        (lambda: alignup.read_pod("pod.yaml"), "read_pods reads files"),  # type: ignore[arg-type]
+    ],
+)
+def test_arguments_of_another_kind_are_told_in_words(call: Any, words: str) -> None:
+    with pytest.raises((InputError, TypeError), match=words):
+        call()
+
+
+def test_the_catalog_can_be_listed() -> None:
+    names = alignup.machines()
+    assert list(names) == sorted(names)
+    assert all(alignup.read_machine(name).numa_nodes for name in names)
+
+
+def test_a_notebook_shows_machines_admissions_and_explanations() -> None:
+    program = (
+        "import sys, types\n"
+        "sys.modules['IPython'] = types.ModuleType('IPython')\n"
+        "import alignup\n"
+        "machine = alignup.read_machine('xeon-2s')\n"
+        "node = alignup.Node(machine)\n"
+        "pod = {'metadata': {'name': 'p'}, 'spec': {'containers': [{'name': 'c'}]}}\n"
+        "shown = [machine, alignup.explain(node, pod), node.admit(pod)]\n"
+        "print([type(record).__name__ for record in shown if '<' in record._repr_html_()])\n"
+    )
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(  # noqa: S603  # our own interpreter
+        command, check=True, capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout == "['Machine', 'Explanation', 'Admission']\n"
 
 
 def test_devices_may_be_mappings() -> None:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alignup.records import Record, field, replace
+from alignup.records import Record, Settings, Shown, field, replace, show_with
 
 
 class Point(Record):
@@ -196,3 +196,37 @@ def test_the_signature_is_the_fields_before_anything_is_made() -> None:
     assert str(inspect.signature(Late)) == "(x: 'int', y: 'int' = 3) -> None"
     assert list(inspect.signature(Itself).parameters) == ["text"]
     assert Itself("4").x == 4
+
+
+class Options(Settings):
+    """Settings with defaults of both kinds."""
+
+    word: str = "a"
+    names: tuple[str, ...] = ()
+    by_name: dict[str, int] = field(default_factory=dict)
+    hidden: int = field(default=1, repr=False)
+
+
+def test_settings_show_what_differs_from_their_defaults():
+    assert repr(Options()) == "Options()"
+    assert repr(Options("b", by_name={"x": 1}, hidden=2)) == "Options(word='b', by_name={'x': 1})"
+
+
+def test_a_signature_shows_what_a_constructor_makes():
+    parameter = inspect.signature(Options).parameters["by_name"]
+    assert repr(parameter.default) == "{}"
+    first, second = Options(), Options()
+    assert first.by_name == {}
+    assert first.by_name is not second.by_name
+
+
+class Page(Shown):
+    """A record that somebody may draw."""
+
+    text: str
+
+
+def test_a_notebook_shows_what_somebody_can_draw():
+    assert Page("a")._repr_html_() is None
+    show_with(Page, lambda page: f"<p>{page.text}</p>")
+    assert Page("a")._repr_html_() == "<p>a</p>"

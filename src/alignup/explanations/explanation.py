@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.kubernetes.pod import Pod, is_pinned_memory
-from alignup.records import Record, field, json_fields, json_of, replace
+from alignup.records import Record, Shown, field, json_fields, json_of, replace
 from alignup.topology_manager.admission import ContainerAllocation, affinity_dict
 
 if TYPE_CHECKING:
@@ -219,7 +219,7 @@ class Suggestion(Record):
         return fields
 
 
-class Explanation(Record):
+class Explanation(Shown):
     """Why a pod would be admitted or refused on a node now, and what would help.
 
     Attributes:

@@ -77,6 +77,9 @@ def explain(node: Node, pod: Pod | Mapping[str, Any], *, suggest: bool = True) -
         >>> explain(node, pod).admitted
         True
     """
+    if isinstance(node, Mapping | Pod):
+        raise TypeError("explain takes the node first, and then the pod")
+
     manifest = pod if isinstance(pod, Mapping) else None
     pod = node.read(pod)
     trial = tried(node, pod)

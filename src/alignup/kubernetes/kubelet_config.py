@@ -30,7 +30,7 @@ from alignup.kubernetes.versions import (
     profile_of,
 )
 from alignup.machine.cpuset import CPUSet
-from alignup.records import Record, field, replace
+from alignup.records import Record, Settings, field, replace
 from alignup.text.known_keys import unknown_keys
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class ReservedMemory(Record):
     limits: tuple[tuple[str, int], ...]
 
 
-class NodeReserve(Record):
+class NodeReserve(Settings):
     """What a kubelet keeps from the pods of its node as a whole, whatever NUMA node it is on.
 
     Attributes:
@@ -78,7 +78,7 @@ class NodeReserve(Record):
     pods_per_core: int = 0
 
 
-class KubeletConfig(Record):
+class KubeletConfig(Settings):
     """The fields of a KubeletConfiguration that the resource managers read.
 
     They have the kubelet's defaults.

@@ -89,6 +89,10 @@ def read_pod(
         >>> read_pod({"metadata": {"name": "p"}, "spec": spec}).namespaced_name
         'default/p'
     """
+    if isinstance(manifest, str | bytes):
+        expected = "a mapping (read_pods reads files and texts)"
+        raise InputError.at(place or "the top", expected, manifest)
+
     wire = _decoder()(manifest, place)
     before = f"{place}." if place else ""
     _check_kind(wire, before)

@@ -18,6 +18,7 @@ from alignup.errors import InputError
 from alignup.kubernetes.quantity import LARGEST, in_units, in_units_of_each, is_whole
 from alignup.kubernetes.versions import PodLevel, PodReading, StatusRequests
 from alignup.records import Record, field, replace
+from alignup.text.counting import counted
 
 OS_LABEL: Final = "kubernetes.io/os"
 
@@ -255,6 +256,10 @@ class Pod(Record):
         if not self.all_containers:
             # frozen records are set this way while they are being made
             object.__setattr__(self, "all_containers", self.init_containers + self.containers)
+
+    def __repr__(self) -> str:
+        containers = counted(len(self.all_containers), "container")
+        return f"<Pod {self.namespaced_name} of {containers}, {self.qos.value}>"
 
     def read_as(self, reading: PodReading) -> Pod:
         """Return the pod as a kubelet reads it that reads pods in this way."""

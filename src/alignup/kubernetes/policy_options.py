@@ -23,7 +23,7 @@ from alignup.kubernetes.versions import (
     known_names,
     release_of,
 )
-from alignup.records import Record
+from alignup.records import Record, Settings
 from alignup.text.known_keys import unknown_keys
 
 # NUMA nodes that a kubelet allows without max-allowable-numa-nodes, which must not be smaller.
@@ -138,14 +138,14 @@ def check_available(
             raise ConfigError(f'{refusal}, but option "{name}" provided ({where}: {off})')
 
 
-class TopologyOptions(Record):
+class TopologyOptions(Settings):
     """The options of the Topology Manager's policies."""
 
     prefer_closest_numa_nodes: bool = False
     max_allowable_numa_nodes: int = DEFAULT_MAXIMUM
 
 
-class CpuOptions(Record):
+class CpuOptions(Settings):
     """The options of the CPU manager's static policy."""
 
     full_pcpus_only: bool = False

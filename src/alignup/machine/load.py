@@ -70,6 +70,16 @@ def read_machine(source: str | os.PathLike[str]) -> Machine:
     return loaded.machine
 
 
+def machines() -> tuple[str, ...]:
+    """Return the names of the machines in the catalog, which `read_machine` takes.
+
+    Examples:
+        >>> "dgx-h100" in machines()
+        True
+    """
+    return tuple(catalog_entries())
+
+
 def load_machine(source: str, node_name: str | None = None) -> LoadedMachine:
     """Return the machine that `source` names, with what came with it.
 

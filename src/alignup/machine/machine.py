@@ -15,7 +15,7 @@ from itertools import count, pairwise
 
 from alignup.errors import InputError
 from alignup.machine.bits import bit_numbers, bit_set, union
-from alignup.records import Record, field, json_fields, replace
+from alignup.records import Record, Shown, field, json_fields, replace
 from alignup.text.counting import BYTE_SUFFIXES, counted, format_bytes, short_bytes
 
 TYPE_CHECKING = False  # `typing` is slow to import
@@ -141,6 +141,11 @@ class NumaNode(Record):
     distances: tuple[int, ...] = ()
     memory_kind: str = ""
 
+    def __repr__(self) -> str:
+        cpus = sum(len(core.cpus) for core in self.cores)
+        kind = f" {self.memory_kind}" if self.memory_kind else ""
+        return f"<NumaNode {self.id} of {counted(cpus, 'CPU')}, {self.memory >> 20} MiB{kind}>"
+
     @property
     def memory_by_type(self) -> dict[str, int]:
         """Bytes of `memory` and of `hugepages-<size>`.
@@ -249,7 +254,7 @@ def _group_of_cpu(groups: Iterable[tuple[int, int]]) -> dict[int, int]:
     return number_of_cpu
 
 
-class Machine(Record):
+class Machine(Shown):
     """A machine: its NUMA nodes by ascending id, and what else discovery found.
 
     The fields that no argument sets are indexes, worked out once when the record is made.

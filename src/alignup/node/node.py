@@ -182,6 +182,9 @@ class Node:
         ]
         if wrap:
             built_in = [wrap(provider) for provider in built_in]
+        if not isinstance(providers, Iterable):
+            raise TypeError(f"providers are several hint providers, not {providers!r}")
+
         further = tuple(providers)
         self.manager = TopologyManager(
             policy,
@@ -914,7 +917,7 @@ def _checked_inventory(
         if not isinstance(entries, Sequence) or isinstance(entries, str):
             expected = 'a list of devices such as {"id": "gpu0", "numa": 0}'
             raise InputError.at(f'devices["{resource}"]', expected, entries)
-        if any(isinstance(device, Mapping) for device in entries):
+        if not all(isinstance(device, Device) for device in entries):
             is_decoded = False
 
     return devices if is_decoded else decode_inventory(devices, machine)

@@ -17,7 +17,7 @@ from alignup.machine.machine import Machine
 from alignup.node.holdings import Holdings, holdings_of
 from alignup.node.node import Node
 from alignup.pictures import picture
-from alignup.records import Record, replace
+from alignup.records import Record, replace, show_with
 from alignup.text.counting import counted
 from alignup.text.output_files import write_output
 from alignup.topology_manager.admission import Admission
@@ -260,6 +260,13 @@ class Drawing(Record):
 
         with system_errors("cannot write the drawing", path):
             write_output(path, text.encode())
+
+
+def show_in_notebooks() -> None:
+    """Let notebooks show machines, admissions and explanations as drawings."""
+    show_with(Machine, lambda machine: picture.drawing_of(_scene(machine)))
+    show_with(Admission, lambda admission: Drawing(admission)._repr_html_())  # ours
+    show_with(Explanation, lambda explanation: Drawing(explanation)._repr_html_())
 
 
 def draw(subject: Machine | Node | Admission | Explanation) -> Drawing:

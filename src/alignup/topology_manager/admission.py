@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.core.late_record import LateRecord
-from alignup.records import Record, field, json_fields, json_of
+from alignup.records import Record, Shown, field, json_fields, json_of
 from alignup.text.counting import some_of
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def affinity_dict(
     return {"numaNodes": numa_nodes, "preferred": bool(hint.preferred)}
 
 
-class Admission(Record, LateRecord):
+class Admission(Shown, LateRecord):
     """The verdict on one pod; it is true if the pod was admitted.
 
     Attributes:

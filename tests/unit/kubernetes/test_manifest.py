@@ -256,10 +256,16 @@ def test_what_the_api_server_would_refuse_is_one_line_with_a_place(path, value, 
     assert str(caught.value) == message
 
 
-@pytest.mark.parametrize("manifest", ["web", None, [], 3])
+@pytest.mark.parametrize("manifest", [None, [], 3])
 def test_only_a_mapping_is_a_manifest(manifest):
     with pytest.raises(InputError, match=r"^expected a mapping, got .* at the top$"):
         read_pod(manifest)
+
+
+def test_a_text_is_no_manifest_and_who_reads_texts_is_named():
+    expected = r"^expected a mapping \(read_pods reads files and texts\), got 'web' at the top$"
+    with pytest.raises(InputError, match=expected):
+        read_pod("web")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
 
-from alignup.errors import AllocationError
+from alignup.errors import AllocationError, InputError
 from alignup.host.leases.evidence import evidence_file, evidence_of, show_evidence
 from alignup.host.leases.local_machine import (
     HERE,
@@ -246,6 +246,8 @@ def lease(
         kubelet_version=kubelet_version,
     )
     check_wait(wait, "wait")
+    if not (cpus or memory or devices):
+        raise InputError.at("a lease", "some CPUs, memory or devices to take", "none")
 
     def load(resource_names: list[str]) -> Site:
         from alignup.claims.read import resources_of  # noqa: PLC0415  # few leases have claims
