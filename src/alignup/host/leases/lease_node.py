@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import structs
 
 from alignup.errors import AllocationError, InputError, UnknownPodError
+from alignup.host.leases.gpu_shares import OTHER_NAME, GpuShares
 from alignup.host.leases.record import (
     DEFAULT_POLICY,
     STRICT_POLICIES,
@@ -210,10 +211,13 @@ class LeaseNode:
         InputError: memory is to come from nodes that the machine does not have.
     """
 
-    __slots__ = ("_memory", "_policies", "_site", "inventory", "node")
+    __slots__ = ("_gpus", "_memory", "_policies", "_site", "inventory", "node")
 
     def __init__(self, site: Site, version: KubeletVersion = NEWEST) -> None:
         self._site = site
+        self._gpus = GpuShares()
+        for resource, devices in site.inventory.items():
+            self._gpus.report(resource, devices)
         # The devices by resource, as they were reported last; this and the node are to be looked at
         # by others.
         self.inventory: dict[str, Sequence[Device]] = {**site.inventory, _NO_RESOURCE: ()}
@@ -251,6 +255,7 @@ class LeaseNode:
         assert self.node.devices is not None  # noqa: S101  # it was made with some resource
         self.node.devices.update(resource, devices, preference)
         self.inventory[resource] = devices
+        self._gpus.report(resource, devices)
 
     @property
     def resources(self) -> set[str]:
@@ -290,8 +295,11 @@ class LeaseNode:
             self.release(lease.id)
             raise
 
+        self._gpus.take(lease.id, lease.devices)
+
     def release(self, lease_id: str) -> None:
         """Take back what a lease holds; nothing if it is not known."""
+        self._gpus.release(lease_id)
         try:
             self.node.remove(lease_id)
         except UnknownPodError:
@@ -313,6 +321,7 @@ class LeaseNode:
         demand = request.demand
         if demand.part is None:
             cpus, devices = self._admit(demand, request.id)
+            self._gpus.take(request.id, devices)
         else:
             cpus, devices = self._take_part(request, leases, self.part_of(demand))
 
@@ -382,11 +391,20 @@ class LeaseNode:
 
     def _hidden(self, demand: Request) -> dict[str, tuple[set[str], str]]:
         """Return by resource the ids that a request may not get, and why."""
-        return {
-            resource: (ids, demand.seen[resource].reason)
-            for resource, ids in hidden_ids(demand.seen, self.inventory).items()
-            if resource in demand.devices
-        }
+        unseen = hidden_ids(demand.seen, self.inventory) if demand.seen else {}
+        hidden: dict[str, tuple[set[str], str]] = {}
+        for resource in demand.devices:
+            if resource not in self.inventory:
+                continue
+
+            ids = unseen.get(resource, set())
+            taken = self._gpus.taken(resource)
+            reasons = [demand.seen[resource].reason] if ids else []
+            reasons += [OTHER_NAME] if taken - ids else []
+            if reasons:
+                hidden[resource] = ids | taken, " or ".join(reasons)
+
+        return hidden
 
     def _policy(self, name: str) -> tuple[Policy, Scope]:
         """Return a policy and its scope, made when it is first asked for."""
@@ -407,8 +425,9 @@ class LeaseNode:
         node = self.node
         pod = self._pod(demand, uid)
         hiding: AbstractContextManager[None] = nullcontext()
-        if demand.seen and node.devices is not None:
-            hiding = node.devices.hiding(self._hidden(demand))
+        hidden = self._hidden(demand)
+        if hidden and node.devices is not None:
+            hiding = node.devices.hiding(hidden)
 
         with node.manager.lock, hiding:
             restore = node.bindings() if pod.memory else None
@@ -482,6 +501,14 @@ class LeaseNode:
             AllocationError: a lease does, or there is too little memory.
         """
         _check_part_free(part, leases)
+        for resource, ids in part.devices.items():
+            common_ids = sorted(self._gpus.taken(resource).intersection(ids))
+            if common_ids:
+                raise AllocationError(
+                    f"part {part.rank} of the machine (CPUs {part.cpus}) is not free: {OTHER_NAME} "
+                    f"({resource} {', '.join(common_ids)})"
+                )
+
         node = self.node
         if node.memory is not None and request.demand.memory:
             machine = self._site.machine

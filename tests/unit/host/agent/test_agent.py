@@ -529,6 +529,40 @@ def test_a_command_sees_a_gpu_of_which_it_has_a_share(folder, resource):
     assert environment["NVIDIA_VISIBLE_DEVICES"] == "GPU-1"
 
 
+@pytest.mark.parametrize("resource", [leasing.GPU, "nvidia.com/gpu.shared"])
+def test_a_gpu_that_a_lease_has_from_the_driver_s_list_is_shared_with_nobody(folder, resource):
+    """A plugin that shares GPUs registers later, under the same name or another."""
+    site = leasing.site(devices={leasing.GPU: [{"id": "GPU-1", "numa": [0]}]})
+    wish = {"devices": {resource: 1}}
+    with running_agent(folder, site, device_plugins=folder / "p"):
+        early = client(folder).acquire(asked(devices={leasing.GPU: 1})).lease
+        with WatchingPlugin(folder / "p", ("GPU-1", "GPU-2"), resource=resource, slices=2, delay=0):
+            # the other GPU is shared at once
+            others = [client(folder).acquire(asked(**wish), LONG).lease for _ in range(2)]
+            assert {lease.devices[resource] for lease in others} == {("GPU-2::0",), ("GPU-2::1",)}
+            with pytest.raises(
+                AllocationError, match=r"2 hidden \(leases have the same GPUs under other names\)"
+            ):
+                client(folder).acquire(asked(**wish))
+
+            client(folder).give_back(early)
+            shares = [client(folder).acquire(asked(**wish), LONG).lease for _ in range(2)]
+            assert {lease.devices[resource] for lease in shares} == {("GPU-1::0",), ("GPU-1::1",)}
+
+    # the plugin is set up anew, and has whole GPUs
+    site = leasing.site(devices={})
+    with (
+        running_agent(folder, site, device_plugins=folder / "p"),
+        WatchingPlugin(folder / "p", ("GPU-1", "GPU-2"), delay=0),
+    ):
+        client(folder).give_back(others[0])
+        with pytest.raises(AllocationError, match=r"2 hidden \(leases have the same GPUs"):
+            client(folder).acquire(asked(devices={leasing.GPU: 1}), 3)
+        client(folder).give_back(others[1])
+        whole = client(folder).acquire(asked(devices={leasing.GPU: 1}), LONG).lease
+        assert whole.devices == {leasing.GPU: ("GPU-2",)}
+
+
 UUIDS = ("GPU-11", "GPU-22", "GPU-33")
 
 
