@@ -157,6 +157,9 @@ def show_explanation(
     if tables != "none" and (explanation.steps or not explanation.log):
         show_tables(console, explanation, is_short=tables == "short", product=view.product)
 
+    for note in explanation.notes:
+        show_prose(console, note, "", "")
+
 
 def show_rejection(console: Console, rejection: PodDocument, explanation: Explanation) -> None:
     """Print how a kubelet rejected a pod, and what it would do with it now."""
@@ -344,9 +347,6 @@ def show_tables(
     show_left_out(console, hidden_neighbours, "container", " on the node")
     if not explanation.log:
         console.print(f"the pod is {explanation.qos}")
-
-    for note in explanation.notes:
-        show_prose(console, note, "", "")
 
 
 def show_memory_groups(console: Console, explanation: Explanation) -> None:

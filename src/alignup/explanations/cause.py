@@ -492,13 +492,16 @@ def without_requests(pod: Pod, container: str | None, resources: Collection[str]
     )
 
 
-def admitted_cause(trial: Trial, containers: Sequence[ContainerPart], extent: str = "") -> Cause:
+def admitted_cause(
+    trial: Trial, containers: Sequence[ContainerPart], extent: str = "", *, is_open: bool = False
+) -> Cause:
     """Return in one sentence how well the pod is aligned.
 
     The kind is `aligned`, `missed` or `not aligned`. The sentence begins with `admitted` and the
-    extent, which says how far the verdict goes where something is unknown.
+    extent, which says how far the verdict goes where something is unknown; `is_open`: a manager
+    would align some of that.
     """
-    cause = _alignment(trial, containers, is_whole=not extent)
+    cause = _alignment(trial, containers, is_whole=not is_open)
     if not extent:
         return cause
 

@@ -88,9 +88,10 @@ def explain(node: Node, pod: Pod | Mapping[str, Any], *, suggest: bool = True) -
     admission = trial.admission
     refused_container = None
     unknown = node.unknown_requests(pod)
+    is_open = node.leaves_open(unknown)
     extent = extent_in_words(node, pod, unknown)
     if admission.refusal is None:
-        causes: tuple[Cause, ...] = (admitted_cause(trial, containers, extent),)
+        causes: tuple[Cause, ...] = (admitted_cause(trial, containers, extent, is_open=is_open),)
         shown_causes = causes
     else:
         refused_container = admission.refusal.container
@@ -148,7 +149,7 @@ def explain(node: Node, pod: Pod | Mapping[str, Any], *, suggest: bool = True) -
         notes=notes,
         tried=kinds,
         unknown=unknown,
-        is_open=node.leaves_open(unknown),
+        is_open=is_open,
         extent=extent,
     )
 

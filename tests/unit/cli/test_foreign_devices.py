@@ -268,6 +268,21 @@ def test_a_name_that_is_like_a_known_one_is_asked_about(alignup, write) -> None:
     assert "did you mean nvidia.com/gpu?" in ended.err
 
 
+def test_memory_that_nothing_pins_is_nothing_that_is_aligned(alignup, write) -> None:
+    pod = guaranteed()
+    pod["spec"]["containers"][0]["resources"] = {"requests": {"memory": "1Gi"}}
+    ended = alignup(
+        *("explain", "--json", "-m", write("machine.txt", LSCPU)),
+        *("-c", write("kubelet.yaml", ALIGNED), write("pod.json", pod)),
+    )
+    [line] = ended.lines
+    assert ended.status == 0
+    assert line["cause"] == (
+        "admitted, as far as CPUs go; 1Gi memory unknown here; it requests nothing that is aligned "
+        "to NUMA nodes"
+    )
+
+
 def test_a_pod_that_requests_nothing_else_is_not_aligned(alignup, write) -> None:
     pod = {
         "metadata": {"name": "p"},
