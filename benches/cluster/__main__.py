@@ -47,8 +47,11 @@ COLUMNS = {
     "from room to running, median s": lambda report: report["from room to running"]["median s"],
     "from room p99 s": lambda report: report["from room to running"]["p99 s"],
     "processor s: scheduler": lambda report: report["processor seconds"]["kube-scheduler"],
-    "extender": lambda report: report["processor seconds"].get("extender", 0.0),
+    "extender or keeper": lambda report: sum(
+        report["processor seconds"].get(name, 0.0) for name in ("extender", "keeper")
+    ),
     "API server": lambda report: report["processor seconds"]["kube-apiserver"],
+    "etcd": lambda report: report["processor seconds"]["etcd"],
 }
 
 
@@ -75,6 +78,8 @@ def peer(informer: str) -> dict[str, Any]:
 WAYS: dict[str, dict[str, Any]] = {
     "default": {"extender": False, "overlay": {"percentageOfNodesToScore": 100}},
     "extender": {"extender": True},
+    "gates": {"extender": False, "keeper": ()},
+    "gates-final": {"extender": False, "keeper": ("--final",)},
     "backoff": {"extender": True, "gates": {"SchedulerPopFromBackoffQ": False}},
     "amounts": {"extender": True, "amounts_only": True},
     "peer": {"extender": False, "overlay": peer("Dedicated")},
@@ -82,7 +87,9 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 """The ways.
 
-`backoff`: the extender, under a scheduler that tries no pod before its backoff is over, though it
+`gates`: pods wait behind a scheduling gate, and `alignup gates` lets each go to a node, under a
+scheduler by its defaults; `gates-final`: to that node only, whatever happens there. `backoff`: the
+extender, under a scheduler that tries no pod before its backoff is over, though it
 has nothing else to do. `amounts`: the extender, where nodes publish the amounts of their NUMA nodes
 only. `peer` has an informer of its own, its default; `peer-shared` uses the scheduler's.
 """

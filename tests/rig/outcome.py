@@ -66,6 +66,8 @@ class Seen:
     ended: float | None = None
     waited: bool = False
     """Whether the scheduler found no node at first."""
+    gated: bool = False
+    """Whether it came with a gate."""
     reason: str = ""
     node: str = ""
     version: int = 0
@@ -106,10 +108,14 @@ class Outcome:
             return
 
         status = pod.status
-        if any(
-            condition.type == "PodScheduled" and condition.status == "False"
+        reasons = {
+            condition.reason
             for condition in status.conditions
-        ):
+            if condition.type == "PodScheduled" and condition.status == "False"
+        }
+        if "SchedulingGated" in reasons:
+            record.gated = True
+        elif reasons:
             record.waited = True
 
         if pod.spec.node_name and record.bound is None:

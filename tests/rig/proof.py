@@ -13,6 +13,8 @@ import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from alignup import read_pod
+from alignup.control_plane.gates.node_affinity import GATE
 from rig.control_plane import free_address
 from rig.outcome import Outcome, percentiles, play
 from rig.room import waits_beside_room
@@ -31,6 +33,7 @@ def run(
     pods: int,
     *,
     extender: bool,
+    keeper: tuple[str, ...] | None = None,
     overlay: dict[str, Any] | None = None,
     gates: dict[str, bool] | None = None,
     single: bool = False,
@@ -46,6 +49,8 @@ def run(
         nodes: how many simulated nodes.
         pods: how many pods.
         extender: let the scheduler ask the extender.
+        keeper: options of `alignup gates`, which lets pods wait behind its gate; None: it does not
+            run.
         overlay: fields of the configuration of a scheduler that asks none.
         gates: feature gates of the scheduler.
         single: let all nodes have two NUMA nodes with two GPUs each, and the policy
@@ -69,6 +74,8 @@ def run(
 
     if patience is None:
         patience = 6 * seconds
+    if keeper is not None:
+        add_gates(manifests)
 
     path = write_nodes(plane.folder, described)
     outcome = Outcome(allocatable=allocatable(described))
@@ -85,6 +92,16 @@ def run(
         options.append("--amounts-only")
 
     with alignup("fleet", *listen, *options, ready=f"http://{fleet_address}/healthz") as fleet:
+        if keeper is not None:
+            plane.schedule(overlay or {})
+            address = free_address()
+            with alignup(
+                "gates", *listen, address, *keeper, ready=f"http://{address}/healthz"
+            ) as server:
+                asyncio.run(play(plane.kubeconfig, manifests, span, outcome, patience))
+                measured = processor_time(plane, fleet=fleet.pid, keeper=server.pid)
+                return {**became(), **measured, **cycles(plane), "keeper": metrics_of(address)}
+
         if not extender:
             plane.schedule(overlay or {})
             asyncio.run(
@@ -118,6 +135,23 @@ def run(
                 "questions": questions(extender_address),
                 **became(),
             }
+
+
+def add_gates(manifests: list[dict[str, Any]]) -> None:
+    """Give the keeper's gate to the pods that get it by its admission policy."""
+    for manifest in manifests:
+        pod = read_pod(manifest)
+        if pod.qos == "Guaranteed" or pod.devices:
+            manifest["spec"]["schedulingGates"] = [{"name": GATE}]
+
+
+def metrics_of(address: str) -> dict[str, float]:
+    """Return what a server of ours counts."""
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as response:
+        lines = response.read().decode().splitlines()
+
+    pairs = [line.rsplit(" ", 1) for line in lines if not line.startswith("#")]
+    return {name: float(value) for name, value in pairs}
 
 
 def processor_time(plane: ControlPlane, **ours: int) -> dict[str, dict[str, float]]:

@@ -26,6 +26,9 @@ def waits_beside_room(
     Room that another pod took does not count: it is the time since when some node, any, would have
     admitted it.
 
+    Of a pod that came with a gate it is noted whether it had to wait: whether no node had room when
+    it came.
+
     Args:
         path: the nodes, as lines of JSON.
         manifests: the manifests of all pods.
@@ -54,6 +57,8 @@ def waits_beside_room(
             waiting[name] = set()
             for node in nodes:
                 look(name, node, moment)
+            # the condition of one with a gate does not tell
+            record.waited |= record.gated and not waiting[name]
             continue
 
         if event == "bound":

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _THRESHOLDS: Final = gc.get_threshold()
 # New objects before a collection until all of a cluster is listed.
-_YOUNG_OBJECTS: Final = 1_000_000
+YOUNG_OBJECTS: Final = 1_000_000
 
 
 def run_in_cluster(
@@ -106,7 +106,7 @@ def extender(
         )
 
     # what is imported and listed first stays, and collections over it would find nothing
-    gc.set_threshold(_YOUNG_OBJECTS)
+    gc.set_threshold(YOUNG_OBJECTS)
     run_in_cluster(serving.kubeconfig, partial(serve_extender, serving), logs)
 
 

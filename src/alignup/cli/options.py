@@ -71,9 +71,9 @@ RARE: Final = frozenset(
     admit:--kubeconfig admit:--node-name admit:--resources agent:--devices
     agent:--kubelet-version agent:--resources agent:--state explain:--kubeconfig
     explain:--node-name explain:--nodes explain:--replicas explain:--resources extender:--pod
-    rank:--exact rank:--resources run:--devices run:--full-cores run:--kubelet-version
-    run:--name run:--resources run:--state simulate:--attempts simulate:--resources
-    split:--devices split:--resources
+    gates:--final gates:--scheduler-name rank:--exact rank:--resources run:--devices
+    run:--full-cores run:--kubelet-version run:--name run:--resources
+    run:--state simulate:--attempts simulate:--resources split:--devices split:--resources
     """.split()  # noqa: SIM905  # as in `SECTIONS`
 )
 HELP_NAMES: Final = ("-h", "--help")

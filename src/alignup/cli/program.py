@@ -41,6 +41,7 @@ SUBCOMMANDS = {
     "ps": "List who holds what on this machine.",
     "release": "Free leases by name.",
     "extender": "Serve kube-scheduler as a NUMA-aware extender.",
+    "gates": "Keep gated pods until a node has an aligned place for them.",
     "reconcile": "Delete pods that nodes rejected, so that controllers replace them.",
     "fleet": "Simulate kubelets on a real API server.",
     "split": "Cut a machine into equal, aligned parts.",

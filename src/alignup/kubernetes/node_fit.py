@@ -35,6 +35,7 @@ from alignup.text.digits import number_of
 if TYPE_CHECKING:
     from alignup.kubernetes.kubelet_config import KubeletConfig
     from alignup.kubernetes.pod import Container, NodeConstraints
+    from alignup.kubernetes.wire import NodeWire
     from alignup.machine.machine import Machine
 
 UNEXPECTED: Final = "UnexpectedAdmissionError"
@@ -511,16 +512,21 @@ def node_object(data: object, where: str = "nodeObject") -> NodeObject:
     if not isinstance(data, Mapping):
         raise InputError.at(where, "a Node object", data)
 
+    from alignup.kubernetes.wire import NodeWire  # noqa: PLC0415  # msgspec is slow to import
+    from alignup.text.typed import decode  # noqa: PLC0415  # as above
+
+    return node_of_wire(decode(data, NodeWire, where), where)
+
+
+def node_of_wire(wire: NodeWire, where: str = "nodeObject") -> NodeObject:
+    """Return the facts in a Node object that is decoded; arguments and errors as `node_object`."""
     from alignup.kubernetes.wire import (  # noqa: PLC0415  # msgspec is slow to import
         MetadataWire,
         NodeInfoWire,
         NodeSpecWire,
         NodeStatusWire,
-        NodeWire,
     )
-    from alignup.text.typed import decode  # noqa: PLC0415  # as above
 
-    wire = decode(data, NodeWire, where)
     if wire.kind != "Node":
         raise InputError.at(f"{where}.kind", "Node", wire.kind)
 

@@ -30,7 +30,7 @@ from inputs import leasing
 
 MOST_LINES = 50
 EXAMPLE_WITHIN = 10
-SERVERS = {"agent", "extender", "fleet", "node publish", "reconcile"}
+SERVERS = {"agent", "extender", "fleet", "gates", "node publish", "reconcile"}
 COMMANDS = [
     *(name for name in SUBCOMMANDS if name != "node"),
     *(f"node {name}" for name in NODE_SUBCOMMANDS),

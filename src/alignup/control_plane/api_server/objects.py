@@ -11,6 +11,7 @@ import sys
 import warnings
 from collections.abc import Iterable, Mapping, Sequence  # msgspec reads annotations
 from datetime import datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
@@ -33,6 +34,7 @@ _Value = TypeVar("_Value")
 _POLICY_PREFIX: Final = "scheduling.koordinator.sh/"
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 _MOST_TEMPLATES: Final = 10_000
+_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 # Kinds of controllers that make no other pod, or only on the same node; empty: there is none.
 _NEVER_MOVED: Final = frozenset({"", "DaemonSet", "Node"})
 
@@ -58,6 +60,7 @@ class PodSpec(msgspec.Struct, rename="camel", gc=False):
     topology_spread_constraints: list[dict[str, Any]] | None = None
     node_selector: dict[str, str] | None = None
     resource_claims: list[ClaimWire] | None = None
+    overhead: dict[str, Any] | None = None
 
     @property
     def is_particular(self) -> bool:
@@ -252,8 +255,15 @@ class PodReader:
         self._templates: Memo[bytes, Pod] = Memo(_MOST_TEMPLATES)
         self._labels: Memo[tuple[tuple[str, str], ...], Mapping[str, str]] = Memo(_MOST_TEMPLATES)
 
-    def read(self, pod_object: PodObject) -> WatchedPod:
+    def read(
+        self, pod_object: PodObject, further_fields: Mapping[str, Any] = _NOTHING
+    ) -> WatchedPod:
         """Return the record of a pod.
+
+        Args:
+            pod_object: the pod.
+            further_fields: of its spec, by their names in a manifest: its constraints are made of
+                them, too.
 
         Raises:
             InputError: the API server would refuse the pod for one of the fields that matter here.
@@ -275,7 +285,7 @@ class PodReader:
         if is_copy:
             uid = annotations.get(STATIC_UID) or uid
 
-        pod = self._template(spec)
+        pod = self._template(spec, further_fields)
         changes: dict[str, NodeConstraints] = {}
         # with the names of the claims that were made of templates
         if spec.resource_claims is not None:
@@ -317,22 +327,29 @@ class PodReader:
         facts = controller, spec.is_particular, bool(spec.node_selector), since
         return WatchedPod(pod, spec.priority or 0, node, is_leaving, shared, *facts)
 
-    def _template(self, spec: PodSpec) -> Pod:
+    def _template(self, spec: PodSpec, further_fields: Mapping[str, Any]) -> Pod:
         """Return a pod with these requests, whatever its name.
 
         Raises:
             InputError: the API server would refuse them.
         """
         try:
-            key = _ENCODER.encode(
-                (spec.containers, spec.init_containers, spec.resources, spec.resource_claims)
-            )
+            fields = {
+                "containers": spec.containers,
+                "initContainers": spec.init_containers,
+                "resources": spec.resources,
+                "resourceClaims": spec.resource_claims,
+                "overhead": spec.overhead,
+                **further_fields,
+            }
+            # without their names, which takes less time
+            key = _ENCODER.encode(list(fields.values()))
             template = self._templates.get(key)
             if template is None:
                 check_levels(key, "resources as amounts by name")
                 with warnings.catch_warnings():
                     warnings.filterwarnings("ignore", IGNORED_CLAIMS)
-                    template = read_pod(_manifest(spec))
+                    template = read_pod(_manifest(spec, fields))
 
                 self._templates[key] = template
         except RecursionError as error:
@@ -343,15 +360,9 @@ class PodReader:
         return template
 
 
-def _manifest(spec: PodSpec) -> dict[str, Any]:
-    """Return the manifest of a pod with these requests."""
+def _manifest(spec: PodSpec, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the manifest of a pod with these fields of its spec."""
     if not spec.containers:
         raise InputError.at("spec.containers", "at least one container", spec.containers)
 
-    fields = {
-        "containers": spec.containers,
-        "initContainers": spec.init_containers,
-        "resources": spec.resources,
-        "resourceClaims": spec.resource_claims,
-    }
     return {"metadata": {"name": "template"}, "spec": msgspec.to_builtins(fields)}

@@ -24,6 +24,7 @@ from alignup.control_plane.api_server.api_client import (
     pod_path,
     write_object,
 )
+from alignup.control_plane.gates.node_affinity import GATE
 from alignup.errors import AlignupError
 from alignup.text.json_text import decode_json
 
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
     from alignup.control_plane.api_server.api_client import Api
 
-GATE: Final = "alignup.dev/room"
 # The label of namespaces whose pods get the gate.
 NAMESPACE_LABEL: Final = "alignup.dev/gates"
 

@@ -15,6 +15,9 @@ from alignup.kubernetes.node_fit import FIELD_NAME
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+# The scheduling gate behind which pods wait for a place.
+GATE: Final = "alignup.dev/room"
+
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _TERMS: Final = "nodeSelectorTerms"
 

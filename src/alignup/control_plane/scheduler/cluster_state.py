@@ -148,6 +148,26 @@ class ClusterState:
         self.assumed[pod.pod.uid] = now + LONGEST_BINDING
         self._count(pod, now)
 
+    def assumed_wrongly(self, uid: str) -> None:
+        """Take in that a pod, which counts as bound, was not bound and will not be there.
+
+        No kubelet has seen it: the pods that were admitted on top of it never were beside it.
+        """
+        pod = self.pods.get(uid)
+        if pod is None or uid not in self.assumed:
+            return
+
+        del self.pods[uid], self.assumed[uid]
+        node_pods = self.by_node[pod.node]
+        node_pods.pop(uid, None)
+        if not node_pods:
+            del self.by_node[pod.node]
+
+        member = self.members.get(pod.node)
+        if member is not None:
+            member.take_back(uid)
+            self._note(member)
+
     def assumed_rightly(self, uid: str, now: float) -> None:
         """Take in that the API server has bound a pod, which was not seen so yet."""
         if uid in self.assumed:
@@ -688,6 +708,27 @@ class View:
         self._judgements[key] = answer, self.version
         return answer
 
+    def judge_on(self, pod: Pod, names: Sequence[str], strategy: str) -> dict[str, float]:
+        """Return which of a few members take a pod, with their scores.
+
+        Raises:
+            InputError: as `judge`.
+        """
+        self._settle()
+        numbers = self.numbers(names)
+        if self._profile:
+            answer = self.verdicts(pod, strategy)
+        else:
+            answer = self._few
+            job = self._cluster.job(pod)
+            self._cluster.judge(job, pod, strategy, answer, 0, len(numbers), numbers)
+
+        return {
+            name: float(answer.score[number])
+            for name, number in zip(names, numbers.tolist(), strict=True)
+            if answer.admitted[number]
+        }
+
     def _judged(self, cluster: Cluster, pod: Pod, strategy: str) -> Evaluation:
         answer = cluster.evaluate(pod, strategy)
         if self._profile:
@@ -819,6 +860,7 @@ class View:
         self._without_pods = Memo(_MOST_KINDS)
         self._profiled = {}
         self._judgements = Memo(_MOST_JUDGED)
+        self._few = Evaluation.empty(len(names))
         self._changed_at = {}
         self._layouts = None
 

@@ -64,6 +64,7 @@ class ClusterWatch(Generic[_P]):
         nodes: of Node objects; the sink hands them to the state.
         pods: of pods; the sink hands those that are bound to the state.
         clock: seconds that never go back.
+        reported: called with the names of nodes whose reports were taken in.
     """
 
     def __init__(
@@ -74,9 +75,11 @@ class ClusterWatch(Generic[_P]):
         nodes: Feed[Any],
         pods: Feed[_P],
         clock: Callable[[], float] = time.monotonic,
+        reported: Callable[[list[str]], None] = lambda _: None,
     ) -> None:
         self._state = state
         self.clock = clock
+        self._reported = reported
 
         follow = partial(Follower, api)
         self.pods: Follower[_P] = follow(
@@ -105,9 +108,11 @@ class ClusterWatch(Generic[_P]):
 
         def listed(reports: list[Report]) -> None:
             state.reports_listed(reports, self.clock())
+            self._reported([report.name for report in reports])
 
         def seen(report: Report) -> None:
             state.report_seen(report, self.clock())
+            self._reported([report.name])
 
         def gone(report: Report) -> None:
             state.report_gone(report.name)

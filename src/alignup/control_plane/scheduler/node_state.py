@@ -137,6 +137,12 @@ class ExactMember:
 
         return self._forget(uid)
 
+    def take_back(self, uid: str) -> None:
+        """Remove a pod that only counted as bound: its kubelet never saw it."""
+        is_last = uid == next(reversed(self.pods), None)
+        if self._forget(uid) and not is_last:
+            self.node = self._rebuilt()
+
     def _forget(self, uid: str) -> bool:
         """Free what a pod holds; return whether that was anything."""
         self.pods.pop(uid, None)
@@ -353,6 +359,10 @@ class AmountsMember:
         if was_pending:
             self._count()
         return was_pending
+
+    def take_back(self, uid: str) -> None:
+        """Remove a pod that only counted as bound."""
+        self.gone(uid)
 
     def report(self, topology: Topology, covered: Iterable[str]) -> None:
         """Take in what another object says.

@@ -1,0 +1,107 @@
+"""`alignup gates`: keeps pods that wait behind a scheduling gate until they have a place."""
+
+from __future__ import annotations
+
+import gc
+import platform
+from functools import partial
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import click
+
+from alignup.cli import options
+from alignup.cli.cluster import YOUNG_OBJECTS, keep_from_collection, run_in_cluster
+from alignup.errors import InputError
+
+if TYPE_CHECKING:
+    from alignup.control_plane.api_server.api_client import Api
+
+
+class Keeping(options.Gathered):
+    """How the keeper is to run."""
+
+    kubeconfig: str | None = options.kubeconfig
+    listen: str = options.value(
+        "Serve /healthz and /metrics here; port 0: any free port.",
+        default="127.0.0.1:8081",
+        metavar="HOST:PORT",
+    )
+    strategy: str = options.strategy
+    scheduler_name: str = options.value(
+        "Give places to the pods of this scheduler. Other schedulers' pods are let go at once.",
+        default="default-scheduler",
+        metavar="NAME",
+    )
+    patience: float = options.seconds(
+        "Keep a node for a pod that has waited this long, until the pods there have ended.",
+        default=30.0,
+    )
+    final: bool = options.flag(
+        "Let pods go to the nodes of their places and to no others, whatever happens there. Saves "
+        "the scheduler a look at all nodes."
+    )
+    leader_elect: bool = options.flag(
+        "Give places only while this process holds a Lease; other replicas stand by."
+    )
+    lease: str = options.value(
+        "The Lease of --leader-elect.", default="alignup/alignup-gates", metavar="NAMESPACE/NAME"
+    )
+
+
+@options.subcommand("gates")
+def command(
+    *, keeping: Keeping = options.all_of(Keeping), logs: options.Logs = options.all_of(options.Logs)
+) -> None:
+    """Keep pods that wait behind the gate alignup.dev/room until a node has a place for them.
+
+        alignup gates --kubeconfig ~/.kube/config
+
+    It watches nodes, pods and NodeResourceTopology objects. When a node can align a pod, it takes
+    the gate off and requires that node in the same patch, and kube-scheduler, by its defaults,
+    binds the pod there. Pods come in the order of their priority, in turns of their namespaces,
+    then of their age. It shuts down cleanly on SIGTERM.
+    """
+    if keeping.strategy not in options.STRATEGIES:
+        raise InputError.at(
+            "--strategy", f"one of {', '.join(options.STRATEGIES)}", keeping.strategy
+        )
+
+    # what is imported and listed first stays, and collections over it would find nothing
+    gc.set_threshold(YOUNG_OBJECTS)
+    run_in_cluster(keeping.kubeconfig, partial(keep, keeping), logs)
+
+
+async def keep(settings: Keeping, api: Api) -> None:
+    """Keep pods until told to end."""
+    from alignup.control_plane.api_server.leader import Leader
+    from alignup.control_plane.gates.keeper import Keeper
+    from alignup.control_plane.gates.keeper_service import KeeperService
+    from alignup.control_plane.gates.status_server import serving
+    from alignup.control_plane.gates.waiting_pods import GatedPodReader
+    from alignup.control_plane.scheduler.cluster_state import ClusterState
+    from alignup.control_plane.serving import address, run_until_told
+
+    where = address(settings.listen)
+    namespace, _, name = settings.lease.partition("/")
+    if not namespace or not name:
+        raise InputError.at("--lease", "NAMESPACE/NAME", settings.lease)
+
+    leader = None
+    if settings.leader_elect:
+        leader = Leader(api, namespace, name, f"{platform.node()}_{uuid4()}")
+
+    keeper = Keeper(
+        ClusterState(settings.strategy),
+        patience=settings.patience,
+        relabels=not settings.final,
+    )
+    service = KeeperService(
+        api,
+        keeper,
+        GatedPodReader(settings.scheduler_name),
+        leader=leader,
+        synced=keep_from_collection,
+    )
+    async with serving(where, service.pages) as port:
+        await run_until_told(service.run(), lambda: click.echo(f"listening on {where[0]}:{port}"))

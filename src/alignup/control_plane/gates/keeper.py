@@ -1,0 +1,836 @@
+"""Decides which of the pods that wait behind the gate get which node.
+
+Pure and synchronous: events come as calls, time as an argument, and what is to be done comes back
+as records. Nothing here reads a clock or a socket.
+
+What holds:
+
+- A place counts as bound from the moment in which it is given, until the pod is bound or gone.
+- A node takes only equal pods until it has reported those that were given a place there, and those
+  that were bound to it: in which order its kubelet gets them, and whether one that was there ended
+  before, is not known, and makes no difference among copies.
+- The sums of **all** bound pods count, also of those that hold nothing exclusive, and whatever else
+  a scheduler's filters say of the node (`scheduler_rules`).
+- No place is given on a node whose report lacks a pod that the API server lists: the scheduler has
+  not heard of that pod's end.
+- Only nodes that changed are asked for the pods that wait: all others have refused them.
+- A place that turns out wrong stays with its pod, which cannot be unpinned, and the pod gets
+  another node beside it by a label of its own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from alignup.cluster.node_totals import demand_key
+from alignup.control_plane.gates.node_affinity import required_terms
+from alignup.control_plane.gates.scheduler_rules import NodeLoad, refusal
+from alignup.control_plane.gates.waiting_pods import PLACE_LABEL, WaitingPod
+from alignup.control_plane.gates.waiting_queue import KindTable, WaitingQueue
+from alignup.control_plane.scheduler.node_state import ExactMember
+from alignup.errors import AlignupError
+from alignup.records import Record, replace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from alignup.control_plane.api_server.objects import WatchedPod
+    from alignup.control_plane.gates.waiting_pods import Kind
+    from alignup.control_plane.scheduler.cluster_state import ClusterState
+    from alignup.kubernetes.node_fit import NodeObject
+
+# Seconds that a pod waits before a node may be kept for it.
+PATIENCE: Final = 30.0
+
+# Nodes that a pod is let go to of which its scheduler knows more than the keeper does.
+_CANDIDATES: Final = 3
+
+# Nodes that are a pod's place at most, when one after another turned out wrong.
+_MOST_NODES: Final = 6
+
+# Of so many nodes one may be kept for a pod that has waited long; one always may.
+_NODES_FOR_EACH_KEPT: Final = 50
+
+# Seconds after which a scheduler that refuses a pod on its node may have been late with an event.
+_LATE_SECONDS: Final = 3.0
+
+# Seconds between two looks at what no event tells of.
+_LOOK_SECONDS: Final = 1.0
+
+# Seconds after which a kubelet has admitted a pod that was bound to it, whatever its node reports.
+_SLOWEST_ADMISSION: Final = 10.0
+
+# Seconds after which a pod whose patch was refused for what it says is tried as it is.
+_REFUSED_SECONDS: Final = 30.0
+
+
+class Release(Record):
+    """Take the gate off a pod, and require its nodes in the same patch.
+
+    Attributes:
+        nodes: where it has a place, one or several to choose from; empty: it needs none.
+        label: the key of the label that gives it another node later; empty: there will be none.
+    """
+
+    pod: WaitingPod
+    nodes: tuple[str, ...] = ()
+    label: str = ""
+
+
+class Label(Record):
+    """Set, or take away, the label by which a node is a place of one pod."""
+
+    node: str
+    key: str
+    is_set: bool
+
+
+Decision = Release | Label
+
+
+class Place:
+    """The nodes that are kept for a pod until it is bound.
+
+    Attributes:
+        newest: the pod as it was seen last.
+        labelled: those of them that it reaches by its label.
+        is_open: whether the pod was seen without its gate.
+        refused_at: since when its scheduler says that no node takes it; None: it does not.
+    """
+
+    __slots__ = ("is_open", "labelled", "newest", "nodes", "pod", "refused_at")
+
+    def __init__(self, pod: WaitingPod, nodes: tuple[str, ...]) -> None:
+        self.pod = pod
+        self.newest = pod
+        self.nodes = nodes
+        self.labelled: set[str] = set()
+        self.is_open = False
+        self.refused_at: float | None = None
+
+
+class Counts:
+    """How often something was done, for metrics."""
+
+    __slots__ = ("judged", "mended", "placed", "refused", "released")
+
+    def __init__(self) -> None:
+        self.placed = 0
+        self.released = 0
+        self.mended = 0
+        self.refused = 0
+        self.judged = 0
+
+
+class Keeper:
+    """Everything but the API server.
+
+    Args:
+        state: the cluster; all that it learns of pods and nodes comes through here.
+        patience: seconds after which a node may be kept for a pod.
+        relabels: let a pod get another node, by its label, where its place turns out wrong.
+    """
+
+    def __init__(
+        self, state: ClusterState, *, patience: float = PATIENCE, relabels: bool = True
+    ) -> None:
+        self.state = state
+        self.queue = WaitingQueue()
+        # By uid, what was given and is not bound yet.
+        self.places: dict[str, Place] = {}
+        self.counts = Counts()
+        self._patience = patience
+        self._relabels = relabels
+
+        self._nodes: dict[str, NodeObject] = {}
+        self._loads: dict[str, NodeLoad] = {}
+        self._totals: Counter[str] = Counter()
+
+        # By uid, gated pods that need no place, and whether their release is under way.
+        self._placeless: dict[str, tuple[WaitingPod, bool]] = {}
+        # By uid, the version of a pod whose patch was refused, and when it is tried again as it is.
+        self._parked: dict[str, tuple[WaitingPod, float]] = {}
+
+        # By node, the kinds of the pods of which it is a place, by uid.
+        self._due: dict[str, dict[str, Kind]] = {}
+        # By uid, when pods were bound that may not have been admitted yet.
+        self._bound_at: dict[str, float] = {}
+        # Nodes that were passed over until they report their last pods.
+        self._unreported: set[str] = set()
+        # Nodes on which more may fit than before.
+        self._changed: set[str] = set()
+        # Nodes of which a place may have turned out wrong.
+        self._suspect: set[str] = set()
+        # The kinds that all nodes but those that changed have refused.
+        self._refused_kinds = KindTable()
+        # Pods that need another node than they have.
+        self._misplaced: set[str] = set()
+        # By node, the pod that it is kept for.
+        self._kept: dict[str, WaitingPod] = {}
+        self._looked = float("-inf")
+        # Whether places come from here, and not from a keeper that leads or has led.
+        self._decides = False
+
+        # By the key of a label of places, the nodes that have it.
+        self._labels: dict[str, set[str]] = {}
+        # What was asked of labels and is not seen yet.
+        self._labelling: dict[tuple[str, str], bool] = {}
+
+    # Nodes.
+
+    def nodes_listed(self, nodes: Sequence[NodeObject], now: float) -> None:
+        """Take in all Node objects at one moment."""
+        names = {node.name for node in nodes}
+        for name in [name for name in self._nodes if name not in names]:
+            self.node_gone(name, now)
+        for node in nodes:
+            self.node_seen(node, now)
+
+    def node_seen(self, node: NodeObject, now: float) -> None:
+        """Take in a Node object that is new or changed."""
+        name = node.name
+        before = self._nodes.get(name)
+        self._nodes[name] = node
+        self.state.node_seen(name, node.labels)
+        self._note_labels(name, node.labels, now)
+        if before == node:
+            return
+
+        self._totals.update(node.allocatable)
+        if before is not None:
+            self._totals.subtract(before.allocatable)
+
+        self._changed.add(name)
+        self._suspect.add(name)
+
+    def node_gone(self, name: str, now: float) -> None:
+        """Take in that a Node object was deleted."""
+        before = self._nodes.pop(name, None)
+        if before is not None:
+            self._totals.subtract(before.allocatable)
+
+        self.state.node_gone(name)
+        self._note_labels(name, {}, now)
+        self._suspect.add(name)
+
+    def _note_labels(self, name: str, labels: Mapping[str, str], now: float) -> None:
+        """Take in which pods' labels a node has.
+
+        Until this keeper decides itself, another one has given the places that it sees.
+        """
+        keys = {key for key in labels if key.startswith(PLACE_LABEL)}
+        for key, names in list(self._labels.items()):
+            if key not in keys and name in names:
+                names.discard(name)
+                self._labelling.pop((name, key), None)
+                if not names:
+                    del self._labels[key]
+
+        for key in keys:
+            self._labels.setdefault(key, set()).add(name)
+            if self._labelling.get((name, key)):
+                del self._labelling[name, key]
+
+            place = self.places.get(key.removeprefix(PLACE_LABEL))
+            if place is not None and not self._decides:
+                place.labelled.add(name)
+                if name not in place.nodes:
+                    self._keep(place, name, now)
+
+    def reported(self, names: Iterable[str]) -> None:
+        """Take in that nodes have reported; the state knows what."""
+        self._changed |= self._unreported.intersection(names)
+        self._unreported.difference_update(names)
+
+    # Pods.
+
+    def pods_listed(
+        self, pods: Iterable[WatchedPod | WaitingPod], now: float, began: float | None = None
+    ) -> None:
+        """Take in all pods that have not ended at one moment; arguments as for `ClusterState`."""
+        bound = []
+        waiting = []
+        for pod in pods:
+            if isinstance(pod, WaitingPod):
+                waiting.append(pod)
+            elif pod.node:
+                bound.append(pod)
+
+        self._forget_all_but({pod.pod.uid for pod in bound}, {pod.uid for pod in waiting}, now)
+        for place in self.places.values():
+            self._assume(place, now)
+
+        before = dict(self.state.pods)
+        self.state.pods_listed(bound, now, began)
+        after = self.state.pods
+        for uid, watched in before.items():
+            if after.get(uid) is not watched:
+                self._load_of(watched.node).remove(watched.pod)
+                self._changed.add(watched.node)
+        for uid, watched in after.items():
+            if before.get(uid) is not watched:
+                self._load_of(watched.node).add(watched.pod)
+                self._bound_at[uid] = now
+
+        for waiting_pod in waiting:
+            self._waiting_seen(waiting_pod, now)
+        self._suspect.update(self._due)
+
+    def _forget_all_but(self, bound: set[str], waiting: set[str], now: float) -> None:
+        """Forget what is neither bound nor waits any more, and end places of what is bound."""
+        own_uids = [*self.places, *self._placeless, *self._parked]
+        own_uids += [pod.uid for pod in self.queue]
+        for uid in own_uids:
+            if uid not in bound and uid not in waiting:
+                self.pod_gone(uid, now)
+
+        for uid in bound.intersection(self.places):
+            self._settle(uid)
+
+    def pod_seen(self, pod: WatchedPod | WaitingPod, now: float) -> None:
+        """Take in a pod that is new or changed."""
+        if isinstance(pod, WaitingPod):
+            self._waiting_seen(pod, now)
+        elif pod.node:
+            self._bound_seen(pod, now)
+        else:
+            self.pod_gone(pod.pod.uid, now)
+
+    def pod_gone(self, uid: str, now: float) -> None:
+        """Take in that a pod has ended or was deleted; an unknown one is no error."""
+        self._forget_waiting(uid)
+        self._give_up(uid)
+
+        self._bound_at.pop(uid, None)
+        watched = self.state.pods.get(uid)
+        if watched is not None:
+            self._load_of(watched.node).remove(watched.pod)
+            self.state.pod_gone(uid, now)
+            self._changed.add(watched.node)
+
+    def _bound_seen(self, pod: WatchedPod, now: float) -> None:
+        uid = pod.pod.uid
+        self._forget_waiting(uid)
+        place = self.places.get(uid)
+        if place is not None:
+            self._settle(uid, pod.node)
+            self._bound_at[uid] = now
+
+        before = self.state.pods.get(uid)
+        if before is not None and before.node == pod.node and _are_copies(before, pod):
+            self.state.pod_seen(pod, now)
+            return
+
+        if before is not None:
+            self._load_of(before.node).remove(before.pod)
+
+        # its kubelet gets it before those that are still to be bound
+        due = list(self._due.get(pod.node, ())) if before is None else []
+        for due_uid in due:
+            self._take_back(due_uid, pod.node)
+
+        self.state.pod_seen(pod, now)
+        self._load_of(pod.node).add(pod.pod)
+        self._bound_at[uid] = now
+        for due_uid in due:
+            self._assume_on(self.places[due_uid], pod.node, now)
+        if due:
+            self._suspect.add(pod.node)
+
+    def _waiting_seen(self, pod: WaitingPod, now: float) -> None:
+        uid = pod.uid
+        place = self.places.get(uid)
+        if place is not None:
+            self._placed_seen(place, pod, now)
+            return
+
+        if not pod.waits:
+            self._forget_waiting(uid)
+            if pod.place and not pod.is_gated and not pod.watched.is_leaving:
+                self._restore(pod, now)
+            return
+
+        parked = self._parked.get(uid)
+        if parked is not None and parked[0].version == pod.version:
+            return
+        self._parked.pop(uid, None)
+
+        if not pod.needs_place:
+            self._placeless[uid] = pod, self._placeless.get(uid, (pod, False))[1]
+            return
+
+        before = self.queue.add(pod, now)
+        if before is not None:
+            self._forget_kind(before.kind)
+
+    def _placed_seen(self, place: Place, pod: WaitingPod, now: float) -> None:
+        """Take in a pod that has a place: how far it is."""
+        if pod.watched.is_leaving or (not pod.is_gated and not pod.place):
+            # it will not come, or a user has taken the gate off
+            self._give_up(pod.uid)
+            return
+
+        place.newest = pod
+        if pod.is_gated:  # the patch is under way
+            return
+
+        place.pod = pod
+        place.is_open = True
+        if not pod.is_refused:
+            place.refused_at = None
+        elif place.refused_at is None:
+            place.refused_at = now
+
+    def _restore(self, pod: WaitingPod, now: float) -> None:
+        """Keep the place that a pod has by what stands in it."""
+        place = Place(pod, ())
+        place.is_open = True
+        self.places[pod.uid] = place
+        labelled = self._labels.get(pod.label, set())
+        for name in (*pod.place, *sorted(labelled.difference(pod.place))):
+            self._keep(place, name, now)
+
+        place.labelled = set(labelled)
+        self._suspect.update(place.nodes)
+
+    def _forget_waiting(self, uid: str) -> None:
+        self._placeless.pop(uid, None)
+        self._parked.pop(uid, None)
+        pod = self.queue.remove(uid)
+        if pod is None:
+            return
+
+        self._forget_kind(pod.kind)
+        for name in [name for name, kept_for in self._kept.items() if kept_for.uid == uid]:
+            del self._kept[name]
+            self._changed.add(name)
+
+    def _forget_kind(self, kind: Kind) -> None:
+        """Let all nodes be asked again for a kind of which no pod waits now."""
+        if kind not in self.queue.kinds:
+            self._refused_kinds.discard(kind)
+
+    # Places.
+
+    def _keep(self, place: Place, name: str, now: float) -> None:
+        """Make a node part of a pod's place."""
+        place.nodes = (*place.nodes, name)
+        self._due.setdefault(name, {})[place.pod.uid] = place.pod.kind
+        self._assume_on(place, name, now)
+
+    def _assume(self, place: Place, now: float) -> None:
+        for name in place.nodes:
+            self._assume_on(place, name, now)
+
+    def _assume_on(self, place: Place, name: str, now: float) -> None:
+        watched = place.pod.watched
+        pod = watched.pod
+        uid = _uid_on(place, name)
+        if uid != pod.uid:
+            pod = pod.renamed(uid=uid)
+        if uid not in self.state.pods:
+            self._load_of(name).add(pod)
+
+        self.state.assume(replace(watched, pod=pod, node=name), now)
+
+    def _take_back(self, uid: str, name: str) -> None:
+        """Count a pod no more on a node that is a part of its place."""
+        held_uid = _uid_on(self.places[uid], name)
+        held = self.state.pods.get(held_uid)
+        if held is not None and held_uid in self.state.assumed:
+            self._load_of(name).remove(held.pod)
+            self.state.assumed_wrongly(held_uid)
+
+    def _settle(self, uid: str, bound_to: str = "") -> None:
+        """End a place: the pod is bound, or will not be; what it was bound to stays counted."""
+        place = self.places[uid]
+        for name in place.nodes:
+            if not (name == bound_to and _uid_on(place, name) == uid):
+                self._take_back(uid, name)
+
+            due = self._due.get(name, {})
+            due.pop(uid, None)
+            if not due:
+                self._due.pop(name, None)
+            self._changed.add(name)
+
+        del self.places[uid]
+        self._misplaced.discard(uid)
+
+    def _give_up(self, uid: str) -> None:
+        if uid in self.places:
+            self._settle(uid)
+
+    # What came of decisions.
+
+    def refused(self, pod: WaitingPod, now: float, *, for_good: bool = False) -> None:
+        """Take in that the API server did not let a pod go.
+
+        Args:
+            pod: as it was decided about.
+            now: seconds.
+            for_good: it is not that the pod has changed meanwhile: it is tried again later.
+        """
+        self.counts.refused += 1
+        place = self.places.get(pod.uid)
+        newest, _ = self._placeless.pop(pod.uid, (pod, True))
+        if place is not None:
+            newest = place.newest
+            self._give_up(pod.uid)
+
+        if newest.version != pod.version:
+            self._waiting_seen(newest, now)
+        else:
+            seconds = _REFUSED_SECONDS if for_good else _LATE_SECONDS
+            self._parked[pod.uid] = pod, now + seconds
+
+    def label_refused(self, label: Label) -> None:
+        """Take in that the API server did not set, or take away, a label."""
+        self._labelling.pop((label.node, label.key), None)
+
+    def begin_term(self, now: float) -> None:
+        """Forget what this process asked for when it led before: it may have come to nothing."""
+        self._decides = False
+        self._labelling.clear()
+        self._placeless = {uid: (pod, False) for uid, (pod, _) in self._placeless.items()}
+        for place in [place for place in self.places.values() if not place.is_open]:
+            self._give_up(place.pod.uid)
+            self._waiting_seen(place.newest, now)
+
+    @property
+    def gated(self) -> list[WaitingPod]:
+        """The pods that somebody may be about to let go."""
+        pods = [*self.queue]
+        pods += [pod for pod, _ in (*self._placeless.values(), *self._parked.values())]
+        pods += [place.newest for place in self.places.values() if not place.is_open]
+        return pods
+
+    # Decisions.
+
+    def decide(self, now: float) -> list[Decision]:
+        """Return what is to be done now."""
+        self._decides = True
+        if now >= self._looked + _LOOK_SECONDS:
+            self._looked = now
+            self._look(now)
+
+        decisions: list[Decision] = []
+        for uid, (pod, is_under_way) in self._placeless.items():
+            if not is_under_way:
+                self._placeless[uid] = pod, True
+                self.counts.released += 1
+                decisions.append(Release(pod))
+
+        changed = self.state.changed | self._changed
+        self.state.changed.clear()
+        self._changed.clear()
+        self._mend(changed, now)
+        decisions += self._give(changed, now)
+        return self._labels_to_write() + decisions
+
+    def _look(self, now: float) -> None:
+        """Look at what no event tells of."""
+        self._suspect.update(self._due)
+        moment = now - _SLOWEST_ADMISSION
+        if any(bound_at < moment for bound_at in self._bound_at.values()):
+            self._bound_at = {uid: at for uid, at in self._bound_at.items() if at >= moment}
+            self._changed |= self._unreported
+            self._unreported.clear()
+
+        for uid, place in self.places.items():
+            if place.refused_at is not None and now >= place.refused_at + _LATE_SECONDS:
+                place.refused_at = now
+                self._misplaced.add(uid)
+
+        for uid, (pod, moment) in list(self._parked.items()):
+            if now >= moment:
+                del self._parked[uid]
+                self._waiting_seen(pod, now)
+
+        self._keep_for_overdue(now)
+
+    def _labels_to_write(self) -> list[Decision]:
+        """Return what labels of nodes lack, or have too much."""
+        wishes = {
+            (name, place.pod.label) for place in self.places.values() for name in place.labelled
+        }
+        present = {(name, key) for key, names in self._labels.items() for name in names}
+        decisions: list[Decision] = []
+        for name, key in sorted(wishes ^ present):
+            is_set = (name, key) in wishes
+            if self._labelling.get((name, key)) is not is_set:
+                self._labelling[name, key] = is_set
+                decisions.append(Label(name, key, is_set))
+
+        return decisions
+
+    def _mend(self, changed: set[str], now: float) -> None:
+        """Give another node to pods whose place turned out wrong."""
+        suspect = self._suspect
+        self._suspect = set()
+        fresh = set()
+        for name in suspect & self._due.keys():
+            for uid in self._due[name]:
+                place = self.places[uid]
+                if uid not in self._misplaced and all(
+                    self._is_wrong(place, node) for node in place.nodes
+                ):
+                    fresh.add(uid)
+
+        self._misplaced |= fresh
+        if not self._relabels:
+            return
+
+        for uid in sorted(self._misplaced):
+            place = self.places[uid]
+            if not place.is_open or len(place.nodes) >= _MOST_NODES:
+                continue
+
+            names = None if uid in fresh or place.refused_at == now else changed
+            chosen = self._choose(place.pod, names, 1, place.nodes)
+            for name in chosen:
+                self.counts.mended += 1
+                self._misplaced.discard(uid)
+                self._keep(place, name, now)
+                place.labelled.add(name)
+
+    def _is_wrong(self, place: Place, name: str) -> bool:
+        """Return whether a pod can no longer go to a node that is its place."""
+        member = self.state.members.get(name)
+        node = self._nodes.get(name)
+        if member is None or node is None:
+            return node is None
+
+        uid = _uid_on(place, name)
+        if isinstance(member, ExactMember) and not member.node.manager.has_pod(uid):
+            return True
+
+        pod = place.pod.watched.pod
+        load = self._load_of(name)
+        load.remove(pod)
+        try:
+            return bool(refusal(pod, _with_label(node, place.pod), load))
+        finally:
+            load.add(pod)
+
+    def _give(self, changed: set[str], now: float) -> list[Decision]:
+        """Give places to pods that wait, in their order, as long as there are any."""
+        possible: dict[Kind, set[str] | None] = {
+            kind: None for kind in self.queue.kinds if kind not in self._refused_kinds
+        }
+        for name in changed:
+            for kind in self._refused_kinds.fitting(self._free(name)):
+                names = possible.setdefault(kind, set())
+                if names is not None:
+                    names.add(name)
+
+        decisions: list[Decision] = []
+        while (pod := self.queue.first(possible)) is not None:
+            most = _CANDIDATES if pod.unseen else 1
+            chosen = self._choose(pod, possible[pod.kind], most)
+            if not chosen:
+                del possible[pod.kind]
+                self._refused_kinds.add(pod.kind)
+                continue
+
+            place = self._place(pod, chosen, now)
+            if place is None:
+                del possible[pod.kind]
+            else:
+                decisions.append(self._release(place))
+
+        return decisions
+
+    def _free(self, name: str) -> dict[str, int]:
+        """Return what the sums of a node's pods leave; nothing, where it may take no pod."""
+        node = self._nodes.get(name)
+        if node is None:
+            return {}
+
+        amounts = self._load_of(name).amounts
+        return {
+            resource: amount - amounts[resource] for resource, amount in node.allocatable.items()
+        }
+
+    def _choose(
+        self, pod: WaitingPod, names: set[str] | None, most: int, without: Sequence[str] = ()
+    ) -> list[str]:
+        """Return nodes that take a pod now, the best one first.
+
+        Args:
+            pod: the pod.
+            names: the nodes to ask; None: all.
+            most: how many to return.
+            without: nodes that are not returned.
+        """
+        view = self.state.view
+        self.counts.judged += 1
+        try:
+            if names is None:
+                answer = view.verdicts(pod.watched.pod, self.state.strategy)
+                all_names = view.names
+                ordered = [all_names[number] for number in answer.best().tolist()]
+            else:
+                asked = sorted(name for name in names if name in view.members)
+                scores = view.judge_on(pod.watched.pod, asked, self.state.strategy)
+                ordered = sorted(scores, key=lambda name: -scores[name])
+        except AlignupError:  # it asks for more than anything here can be judged by
+            return []
+
+        chosen: list[str] = []
+        for name in ordered:
+            if name not in without and self._takes(pod, name):
+                chosen.append(name)
+                if len(chosen) == most:
+                    break
+
+        return chosen
+
+    def _takes(self, pod: WaitingPod, name: str) -> bool:
+        """Return whether a node that would align a pod may be its place."""
+        node = self._nodes.get(name)
+        if node is None or name in self.state.uncertain:
+            return False
+
+        kept_for = self._kept.get(name)
+        if (
+            kept_for is not None
+            and kept_for.uid != pod.uid
+            and kept_for.watched.priority >= pod.watched.priority
+        ):
+            return False
+
+        if not self._has_only_copies(pod, name):
+            return False
+
+        # the node says that a pod has ended of which the scheduler has not heard that yet
+        listed = self.state.by_node.get(name)
+        if listed and not listed.keys() <= self.state.members[name].pods.keys():
+            return False
+
+        return not refusal(pod.watched.pod, _with_label(node, pod), self._load_of(name))
+
+    def _has_only_copies(self, pod: WaitingPod, name: str) -> bool:
+        """Return whether all pods that a node has not reported yet are equal to one."""
+        due = self._due.get(name, {})
+        if any(kind is not pod.kind and kind.demand != pod.kind.demand for kind in due.values()):
+            return False
+
+        member = self.state.members[name]
+        unreported = member.unsettled if isinstance(member, ExactMember) else member.pending
+        for uid in unreported:
+            if uid in self._bound_at and demand_key(member.pods[uid].pod) != pod.kind.demand:
+                self._unreported.add(name)
+                return False
+
+        return True
+
+    def _place(self, pod: WaitingPod, names: Sequence[str], now: float) -> Place | None:
+        """Give a place to a pod that waits; None: a node does not take it after all."""
+        place = Place(pod, ())
+        self.places[pod.uid] = place
+        for name in names:
+            self._keep(place, name, now)
+            member = self.state.members[name]
+            if isinstance(member, ExactMember) and not member.node.manager.has_pod(
+                _uid_on(place, name)
+            ):
+                self._give_up(pod.uid)
+                return None
+
+        self._forget_waiting(pod.uid)
+        self.queue.charge(pod.watched.pod.namespace, self._part_of(pod))
+        self.counts.placed += 1
+        return place
+
+    def _part_of(self, pod: WaitingPod) -> float:
+        """Return the part of the cluster that a pod takes, of the resource it takes most of."""
+        return max(
+            (
+                amount / self._totals[resource]
+                for resource, amount in pod.kind.requests.items()
+                if self._totals[resource] > 0
+            ),
+            default=0.0,
+        )
+
+    def _release(self, place: Place) -> Release:
+        pod = place.pod
+        self.counts.released += 1
+        if not self._relabels:
+            return Release(pod, place.nodes)
+
+        if required_terms(pod.affinity):  # such a pod reaches its nodes by the label only
+            place.labelled = set(place.nodes)
+        return Release(pod, place.nodes, pod.label)
+
+    # Nodes that are kept for pods that have waited long.
+
+    def _keep_for_overdue(self, now: float) -> None:
+        """Keep nodes for the first pods that have waited long, and give back all others."""
+        overdue = self.queue.overdue(now, self._patience)
+        most = max(1, len(self._nodes) // _NODES_FOR_EACH_KEPT)
+        by_uid = {pod.uid: name for name, pod in self._kept.items()}
+        kept: dict[str, WaitingPod] = {}
+        for pod in overdue:
+            if len(kept) == most:
+                break
+
+            name = by_uid.get(pod.uid, "")
+            if name in kept or not self._would_take(pod, name):
+                name = self._emptiest(pod, kept)
+            if name:
+                kept[name] = pod
+
+        self._changed.update(self._kept.keys() - kept.keys())
+        self._kept = kept
+
+    def _would_take(self, pod: WaitingPod, name: str) -> bool:
+        """Return whether a node would take a pod if no other one were there, by its sums."""
+        node = self._nodes.get(name)
+        return node is not None and not refusal(pod.watched.pod, node, NodeLoad())
+
+    def _emptiest(self, pod: WaitingPod, kept: Mapping[str, WaitingPod]) -> str:
+        """Return the node with the fewest CPUs in use of those that could take a pod; empty: none.
+
+        Nodes that are kept already are left out.
+        """
+        view = self.state.view
+        try:
+            helps = view.empty_admits(pod.watched.pod, self.state.strategy)
+        except AlignupError:
+            return ""
+
+        names = [name for name, does in zip(view.names, helps.tolist(), strict=True) if does]
+        names.sort(key=lambda name: (self._load_of(name).amounts["cpu"], name))
+        return next(
+            (name for name in names if name not in kept and self._would_take(pod, name)), ""
+        )
+
+    def _load_of(self, name: str) -> NodeLoad:
+        load = self._loads.get(name)
+        if load is None:
+            load = self._loads[name] = NodeLoad()
+        return load
+
+
+def _uid_on(place: Place, name: str) -> str:
+    """Return under which uid a pod counts on a node of its place: its own on the first one."""
+    if name == place.nodes[0]:
+        return place.pod.uid
+    return f"{place.pod.uid}@{name}"
+
+
+def _with_label(node: NodeObject, pod: WaitingPod) -> NodeObject:
+    """Return a node as it is once it has the label of a pod that was let go, which asks for it."""
+    if pod.is_gated:
+        return node
+    return replace(node, labels={**node.labels, pod.label: "true"})
+
+
+def _are_copies(before: WatchedPod, pod: WatchedPod) -> bool:
+    """Return whether two records of a pod request the same, as those of one reader mostly do."""
+    if before.pod.containers is pod.pod.containers:
+        return True
+    return demand_key(before.pod) == demand_key(pod.pod)

@@ -1,0 +1,386 @@
+"""The keeper but for its decisions: it follows the cluster, and writes what was decided.
+
+Only the leader writes. **A late patch of a leader that was stopped** would let a pod go to a node
+that a later leader has given to another one. So every patch of a pod names the version that was
+read, and a new leader first writes an annotation into each pod that waits: what was sent before is
+then refused by the server, however late it comes (`_fence`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from contextlib import suppress
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from alignup.control_plane.api_server import api_client
+from alignup.control_plane.api_server.watch import Backoff, Calls
+from alignup.control_plane.gates.keeper import Label, Release
+from alignup.control_plane.gates.node_affinity import GATE, pinned, required_terms
+from alignup.control_plane.gates.status_server import metrics_text
+from alignup.control_plane.gates.waiting_pods import (
+    PLACE,
+    GatedPodObject,
+    GatedPodReader,
+    WaitingPod,
+)
+from alignup.control_plane.scheduler.cluster_watch import NOT_LISTED, ClusterWatch, Feed
+from alignup.errors import AlignupError
+from alignup.kubernetes.node_fit import NodeObject, node_of_wire
+from alignup.kubernetes.wire import NodeWire
+from alignup.text.json_text import decode_json
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from alignup.control_plane.api_server.leader import Leader
+    from alignup.control_plane.api_server.objects import WatchedPod
+    from alignup.control_plane.gates.keeper import Decision, Keeper
+    from alignup.control_plane.gates.status_server import Pages
+
+_LOG: Final = logging.getLogger(__name__)
+
+# The annotation of a pod that says which leader has seen it first.
+SEEN_BY: Final = "alignup.dev/seen-by"
+
+PRESENT_PODS: Final = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
+
+# Seconds for which events are gathered before it is decided, and the longest time without.
+_GATHERING: Final = 0.005
+_LONGEST_PAUSE: Final = 1.0
+
+# Requests under way at once.
+_MOST_REQUESTS: Final = 32
+
+
+def decode_node(data: bytes | msgspec.Raw | NodeWire) -> NodeObject:
+    """Return a Node that an API server sent, also if it is decoded already.
+
+    Raises:
+        InputError: it is none.
+    """
+    wire = data if isinstance(data, NodeWire) else decode_json(data, "a Node", kind=NodeWire)
+    return node_of_wire(wire, "a Node")
+
+
+class KeeperService:
+    """A keeper with an API server.
+
+    Args:
+        api: the API server.
+        keeper: decides.
+        reader: of pods.
+        leader: decisions are written only while it leads; None: always.
+        led: awaited when this keeper has begun to lead.
+        synced: called once, when all objects were listed.
+    """
+
+    def __init__(
+        self,
+        api: api_client.Api,
+        keeper: Keeper,
+        reader: GatedPodReader,
+        *,
+        leader: Leader | None = None,
+        led: Callable[[], Awaitable[None]] | None = None,
+        synced: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.api = api
+        self.keeper = keeper
+        self.clock = time.monotonic
+        self._reader = reader
+        self._synced = synced
+
+        self._leader = leader
+        self._led = led
+        # The term of the leader of which all is listed and fenced.
+        self._term = 0
+        if leader is not None:
+            leader.settle = self._settle
+
+        self._wake = asyncio.Event()
+        self._requests: set[asyncio.Task[None]] = set()
+        self._turns = asyncio.Semaphore(_MOST_REQUESTS)
+        # By key, the labels that are being written.
+        self._labelling: dict[str, set[asyncio.Task[None]]] = {}
+
+        self.watch: ClusterWatch[WatchedPod | WaitingPod] = ClusterWatch(
+            api,
+            keeper.state,
+            nodes=Feed(decode_node, self._node_sink(), NodeWire),
+            pods=Feed(reader.decode, self._pod_sink(), GatedPodObject, PRESENT_PODS),
+            clock=self.clock,
+            reported=self._reported,
+        )
+
+    def _reported(self, names: list[str]) -> None:
+        self.keeper.reported(names)
+        self._wake.set()
+
+    def _node_sink(self) -> Calls[NodeObject]:
+        keeper = self.keeper
+
+        def listed(nodes: list[NodeObject]) -> None:
+            keeper.nodes_listed(nodes, self.clock())
+            self._wake.set()
+
+        def seen(node: NodeObject) -> None:
+            keeper.node_seen(node, self.clock())
+            self._wake.set()
+
+        def gone(node: NodeObject) -> None:
+            keeper.node_gone(node.name, self.clock())
+            self._wake.set()
+
+        return Calls(listed, seen, gone)
+
+    def _pod_sink(self) -> Calls[WatchedPod | WaitingPod]:
+        keeper = self.keeper
+
+        def listed(pods: list[WatchedPod | WaitingPod]) -> None:
+            keeper.pods_listed(pods, self.clock(), self.watch.pods.list_began)
+            self._wake.set()
+
+        def seen(pod: WatchedPod | WaitingPod) -> None:
+            keeper.pod_seen(pod, self.clock())
+            self._wake.set()
+
+        def gone(pod: WatchedPod | WaitingPod) -> None:
+            uid = pod.uid if isinstance(pod, WaitingPod) else pod.pod.uid
+            keeper.pod_gone(uid, self.clock())
+            self._wake.set()
+
+        return Calls(listed, seen, gone)
+
+    @property
+    def leads(self) -> bool:
+        """Whether decisions of this process count: it leads, and has listed and fenced all."""
+        if self._leader is None:
+            return True
+        return self._leader.leads and self._leader.term == self._term
+
+    @property
+    def pages(self) -> Pages:
+        """What is answered over HTTP."""
+        return {"/healthz": self._health, "/metrics": self._metrics}
+
+    def _health(self) -> tuple[HTTPStatus, str]:
+        """Return whether the whole cluster has been seen, be it as a standby."""
+        if self.watch.is_synced:
+            return HTTPStatus.OK, "ok"
+        return HTTPStatus.SERVICE_UNAVAILABLE, NOT_LISTED
+
+    def _metrics(self) -> tuple[HTTPStatus, str]:
+        keeper = self.keeper
+        counts = keeper.counts
+        now = self.clock()
+        waits = [now - keeper.queue.since(pod.uid) for pod in keeper.queue]
+        metrics = {
+            "waiting_pods": ("gauge", "Pods that wait for a place.", len(waits)),
+            "longest_wait_seconds": ("gauge", "For which a pod has waited.", max(waits, default=0)),
+            "places": ("gauge", "Pods with a place that are not bound yet.", len(keeper.places)),
+            "nodes": ("gauge", "Nodes that report.", len(keeper.state.members)),
+            "pods": ("gauge", "Bound pods known.", len(keeper.state.pods)),
+            "leads": ("gauge", "Whether this process gives places.", int(self.leads)),
+            "places_total": ("counter", "Places given.", counts.placed),
+            "released_pods_total": (
+                "counter",
+                "Pods that were let go.",
+                counts.released,
+            ),
+            "other_places_total": ("counter", "Places given again elsewhere.", counts.mended),
+            "refused_patches_total": ("counter", "Pods not let go.", counts.refused),
+            "judged_total": ("counter", "Questions for a place.", counts.judged),
+            "lists_total": ("counter", "Lists of all objects.", self.watch.lists),
+        }
+        return HTTPStatus.OK, metrics_text(
+            {f"alignup_gates_{name}": metric for name, metric in metrics.items()}
+        )
+
+    async def run(self) -> None:
+        """Keep pods until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.watch.run())
+            tasks.create_task(self._decide())
+            if self._leader is not None:
+                tasks.create_task(self._leader.run())
+
+    async def _decide(self) -> None:
+        await self.watch.synced()
+        self._synced()
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LONGEST_PAUSE):
+                    await self._wake.wait()
+
+            await asyncio.sleep(_GATHERING)
+            self._wake.clear()
+            if not self.leads:
+                await self._begin_term()
+            if self.leads:
+                for decision in self.keeper.decide(self.clock()):
+                    self._start(decision)
+
+    async def _begin_term(self) -> None:
+        """Make sure that nothing of an earlier leader is still to come, if this process leads."""
+        leader = self._leader
+        if leader is None or not leader.leads:
+            return
+
+        term = leader.term
+        try:
+            await self.watch.pods.list_again()
+            self.keeper.begin_term(self.clock())
+            await self._fence(leader)
+            await self.watch.pods.list_again()
+            if self._led is not None:
+                await self._led()
+        except AlignupError as error:
+            self.api.complain(str(error))
+            return
+
+        self._term = term
+
+    async def _fence(self, leader: Leader) -> None:
+        """Write into each pod that waits, so that a patch which names an older version is refused.
+
+        Raises:
+            ApiError: the server does not take it from this process.
+        """
+        body = {"metadata": {"annotations": {SEEN_BY: f"{leader.identity}/{leader.term}"}}}
+
+        async def touch(pod: WaitingPod) -> None:
+            path = api_client.pod_path(pod.watched.pod.namespace, pod.watched.pod.name)
+            async with self._turns:
+                with api_client.accepting(api_client.MISSING):
+                    await self.api.request("PATCH", path, body)
+
+        pods = self.keeper.gated
+        await asyncio.gather(*map(touch, pods))
+        _LOG.info("%d pods that wait were written into, as a new leader does", len(pods))
+
+    async def _settle(self) -> bool:
+        """Wait for the requests under way; return whether the server has answered them."""
+        while self._requests:
+            await asyncio.wait(self._requests)
+        return True
+
+    def _start(self, decision: Decision) -> None:
+        """Carry a decision out; labels come first among decisions of the same moment."""
+        task = asyncio.create_task(self._carry_out(decision))
+        self._requests.add(task)
+        task.add_done_callback(self._requests.discard)
+        if isinstance(decision, Label):
+            tasks = self._labelling.setdefault(decision.key, set())
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+
+    async def _carry_out(self, decision: Decision) -> None:
+        try:
+            if isinstance(decision, Release):
+                # a pod that only reaches its place by a label is tried once if that is there
+                tasks = self._labelling.pop(decision.label, None)
+                if tasks:
+                    await asyncio.wait(tasks)
+
+            async with self._turns:
+                if isinstance(decision, Label):
+                    await self._write_label(decision)
+                else:
+                    await self._let_go(decision)
+        except AlignupError as error:
+            self.api.complain(str(error))
+
+        self._wake.set()
+
+    async def _write(self, path: str, body: dict[str, Any]) -> None:
+        """Patch an object, again and again where the server does not answer, while this one leads.
+
+        Raises:
+            ApiError: the server refuses, or this process does not lead any more.
+        """
+        seconds = None
+        if self._leader is not None:
+            seconds = self._leader.terms.lease - self._leader.terms.renew
+
+        encoded = msgspec.json.encode(body)
+        backoff = Backoff(self.api.pauses)
+        while True:
+            try:
+                await self.api.request("PATCH", path, encoded, seconds=seconds)
+            except api_client.ApiError as error:
+                if not error.is_passing or error.status == api_client.CONFLICT or not self.leads:
+                    raise
+
+                self.api.complain(str(error))
+                await backoff.pause()
+            else:
+                return
+
+    async def _write_label(self, label: Label) -> None:
+        body = {"metadata": {"labels": {label.key: "true" if label.is_set else None}}}
+        try:
+            await self._write(api_client.object_path(api_client.NODES, label.node), body)
+        except api_client.ApiError:
+            self.keeper.label_refused(label)
+            raise
+
+    async def _let_go(self, release: Release) -> None:
+        pod = release.pod
+        path = api_client.pod_path(pod.watched.pod.namespace, pod.watched.pod.name)
+        try:
+            await self._write(path, patch_of(release))
+        except api_client.ApiError as error:
+            if not self.leads:
+                return  # whoever leads next looks at all pods first
+
+            if error.status not in {api_client.CONFLICT, api_client.MISSING}:
+                self.keeper.refused(pod, self.clock(), for_good=True)
+                raise
+
+            await self._look_again(pod, path)
+        else:
+            _LOG.debug("pod %s goes to %s", pod.watched.pod.namespaced_name, release.nodes)
+
+    async def _look_again(self, pod: WaitingPod, path: str) -> None:
+        """Take in a pod that is not as it was decided about.
+
+        It may be so by an answer that was lost: then it was let go.
+        """
+        try:
+            newest = self._reader.decode(await self.api.request("GET", path))
+        except api_client.ApiError as error:
+            if error.status != api_client.MISSING:
+                self.keeper.refused(pod, self.clock())
+                raise
+            self.keeper.pod_gone(pod.uid, self.clock())
+            return
+
+        if not isinstance(newest, WaitingPod):
+            self.keeper.pod_seen(newest, self.clock())
+        elif newest.uid != pod.uid:
+            self.keeper.pod_gone(pod.uid, self.clock())
+        else:
+            self.keeper.pod_seen(newest, self.clock())
+            if newest.is_gated:
+                self.keeper.refused(pod, self.clock())
+
+
+def patch_of(release: Release) -> dict[str, Any]:
+    """Return the merge patch that takes the gate off a pod and requires its nodes."""
+    pod = release.pod
+    metadata: dict[str, Any] = {"uid": pod.uid, "resourceVersion": pod.version}
+    gates = [{"name": name} for name in pod.other_gates if name != GATE]
+    spec: dict[str, Any] = {"schedulingGates": gates or None}
+    if release.nodes:
+        metadata["annotations"] = {PLACE: ",".join(release.nodes)}
+        names = release.nodes
+        if required_terms(pod.affinity) and release.label:
+            names = ()
+        spec["affinity"] = pinned(pod.affinity, names, release.label)
+
+    return {"metadata": metadata, "spec": spec}

@@ -1,0 +1,268 @@
+"""Reads pods that wait behind the keeper's gate, and those that it has let go.
+
+A place that was given stands in the pod: an annotation names its nodes, and the required node
+affinity pins the pod to these, or to nodes with a label of the pod's own. So a keeper that starts
+anew knows of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping  # msgspec reads annotations
+from typing import Any, Final
+
+import msgspec
+
+from alignup.cluster.node_totals import demand_key
+from alignup.control_plane.api_server import objects
+from alignup.control_plane.api_server.objects import WatchedPod
+from alignup.control_plane.gates.node_affinity import GATE, required_terms
+from alignup.errors import AlignupError, warn
+from alignup.kubernetes.node_fit import FIELD_NAME, requests_of
+from alignup.kubernetes.pod import Pod
+from alignup.records import Record
+from alignup.text.json_text import decode_json
+
+# The annotation of a pod that names the nodes of its place, parted by commas.
+PLACE: Final = "alignup.dev/place"
+
+# What the key of the label begins with by which a pod gets another place later: its uid follows.
+PLACE_LABEL: Final = "alignup.dev/place-"
+
+DEFAULT_SCHEDULER: Final = "default-scheduler"
+
+_GATED: Final = "SchedulingGated"
+_MOST_KINDS: Final = 10_000
+
+
+class _Gate(msgspec.Struct, gc=False):
+    name: str
+
+
+class _Volume(msgspec.Struct, rename="camel", gc=False):
+    """A volume, as far as it can bind a pod to some nodes."""
+
+    persistent_volume_claim: Any = None
+    ephemeral: Any = None
+
+
+class _Condition(msgspec.Struct, gc=False):
+    type: str
+    status: str
+    reason: str = ""
+
+
+class GatedSpec(objects.PodSpec, rename="camel", gc=False):
+    """The specification of a pod, with what a scheduler looks at."""
+
+    scheduling_gates: list[_Gate] | None = None
+    scheduler_name: str = DEFAULT_SCHEDULER
+    tolerations: list[dict[str, Any]] | None = None
+    volumes: list[_Volume] | None = None
+
+
+class GatedStatus(objects.PodStatus, rename="camel", gc=False):
+    """The status of a pod, with its conditions."""
+
+    conditions: list[_Condition] | None = None
+
+
+class GatedPodObject(objects.PodObject, rename="camel", gc=False):
+    """A Pod of which a scheduler's fields are read, too."""
+
+    spec: GatedSpec
+    status: GatedStatus = msgspec.field(default_factory=GatedStatus)
+
+
+class Kind(Record, eq=False):
+    """What pods have in common of which each may go wherever another one may.
+
+    Attributes:
+        pod: one of them.
+        demand: what a kubelet's managers see of them (`demand_key`).
+        requests: what a scheduler counts, in the units of `requests_of`.
+    """
+
+    pod: Pod
+    demand: object
+    requests: Mapping[str, int]
+
+
+class WaitingPod(Record):
+    """A pod that is bound to no node.
+
+    Attributes:
+        watched: the pod, with the constraints of its spec.
+        kind: what it has in common with others.
+        version: its resourceVersion.
+        created: when it was made, in the form of the API, which sorts as text.
+        is_gated: whether the keeper's gate is on it.
+        other_gates: further gates.
+        affinity: `spec.affinity`.
+        unseen: what a scheduler looks at and the keeper does not, in words.
+        needs_place: whether it is the keeper's to give it a place.
+        place: the names of the nodes that it was let go to; empty: none were named.
+        is_refused: whether its scheduler has said that no node takes it.
+    """
+
+    watched: WatchedPod
+    kind: Kind
+    version: str = ""
+    created: str = ""
+    is_gated: bool = False
+    other_gates: tuple[str, ...] = ()
+    affinity: Mapping[str, Any] | None = None
+    unseen: tuple[str, ...] = ()
+    needs_place: bool = True
+    place: tuple[str, ...] = ()
+    is_refused: bool = False
+
+    @property
+    def uid(self) -> str:
+        """The uid of the pod."""
+        return self.watched.pod.uid
+
+    @property
+    def label(self) -> str:
+        """The key of the label of nodes that are a place of this pod."""
+        return PLACE_LABEL + self.uid
+
+    @property
+    def waits(self) -> bool:
+        """Whether nothing but the keeper's gate keeps it from being scheduled."""
+        return self.is_gated and not self.other_gates and not self.watched.is_leaving
+
+
+class GatedPodReader:
+    """Makes the records of pods, bound or not; equal ones share what they are made of.
+
+    Args:
+        scheduler: the name of the scheduler whose pods get places.
+    """
+
+    def __init__(self, scheduler: str = DEFAULT_SCHEDULER) -> None:
+        self._scheduler = scheduler
+        self._reader = objects.PodReader()
+        self._kinds: objects.Memo[object, Kind] = objects.Memo(_MOST_KINDS)
+
+    def decode(self, data: bytes | msgspec.Raw | GatedPodObject) -> WatchedPod | WaitingPod:
+        """Return the record of a Pod.
+
+        One that cannot be read asks for nothing, with a warning.
+
+        Raises:
+            InputError: it is none.
+        """
+        if isinstance(data, GatedPodObject):
+            pod_object = data
+        else:
+            pod_object = decode_json(data, "a Pod", kind=GatedPodObject)
+
+        is_bound = bool(pod_object.spec.node_name) or pod_object.has_ended
+        try:
+            return self._reader.read(pod_object) if is_bound else self._waiting(pod_object)
+        except AlignupError as error:
+            metadata = pod_object.metadata
+            warn(f"the requests of pod {metadata.namespaced_name} are ignored: {error}")
+            node = "" if pod_object.has_ended else pod_object.spec.node_name
+            return WatchedPod(Pod(metadata.uid, metadata.name, metadata.namespace), node=node)
+
+    def _waiting(self, pod_object: GatedPodObject) -> WaitingPod:
+        metadata = pod_object.metadata
+        spec = pod_object.spec
+        fields = {
+            "nodeSelector": spec.node_selector,
+            "affinity": spec.affinity,
+            "tolerations": spec.tolerations,
+        }
+        watched = self._reader.read(pod_object, fields)
+        pod = watched.pod
+        unseen = tuple(_unseen(spec))
+        needs_place = (
+            bool(pod.exclusive_cpus or pod.devices or _pins_memory(pod))
+            and watched.owner != "DaemonSet"
+            and spec.scheduler_name == self._scheduler
+        )
+
+        gates = [gate.name for gate in spec.scheduling_gates or ()]
+        conditions = pod_object.status.conditions or ()
+        return WaitingPod(
+            watched,
+            self._kind(pod, fields),
+            metadata.resource_version,
+            metadata.creation_timestamp or "",
+            GATE in gates,
+            tuple(name for name in gates if name != GATE),
+            spec.affinity,
+            unseen,
+            needs_place,
+            _place(pod_object) if GATE not in gates else (),
+            any(
+                condition.type == "PodScheduled"
+                and condition.status == "False"
+                and condition.reason != _GATED
+                for condition in conditions
+            ),
+        )
+
+    def _kind(self, pod: Pod, fields: Mapping[str, Any]) -> Kind:
+        demand = demand_key(pod)
+        key = demand, msgspec.json.encode(list(fields.values())), pod.constraints.host_ports
+        kind = self._kinds.get(key)
+        if kind is None:
+            kind = Kind(pod, demand, requests_of(pod))
+            self._kinds[key] = kind
+
+        return kind
+
+
+def _pins_memory(pod: Pod) -> bool:
+    return bool(pod.memory or any(container.memory for container in pod.all_containers))
+
+
+def _unseen(spec: GatedSpec) -> list[str]:
+    """Return what of a pod only its scheduler looks at, and what may forbid it a node."""
+    unseen = []
+    if any(
+        constraint.get("whenUnsatisfiable") == "DoNotSchedule"
+        for constraint in spec.topology_spread_constraints or ()
+    ):
+        unseen.append("topology spread constraints")
+
+    affinity = spec.affinity or {}
+    if any(
+        isinstance(affinity.get(kind), dict)
+        and affinity[kind].get("requiredDuringSchedulingIgnoredDuringExecution")
+        for kind in ("podAffinity", "podAntiAffinity")
+    ):
+        unseen.append("affinity to pods")
+
+    if any(volume.persistent_volume_claim or volume.ephemeral for volume in spec.volumes or ()):
+        unseen.append("volumes")
+    if spec.resource_claims:
+        unseen.append("claims of devices")
+    return unseen
+
+
+def _place(pod_object: GatedPodObject) -> tuple[str, ...]:
+    """Return the nodes that a pod was let go to, where its affinity does pin it to these.
+
+    The annotation alone could be anybody's.
+    """
+    metadata = pod_object.metadata
+    names = (metadata.annotations or {}).get(PLACE, "")
+    terms = required_terms(pod_object.spec.affinity)
+    if not names or not terms:
+        return ()
+
+    place = tuple(names.split(","))
+    label = PLACE_LABEL + metadata.uid
+    is_pinned = all(
+        any(expression.get("key") == label for expression in term.get("matchExpressions") or ())
+        or any(
+            requirement.get("key") == FIELD_NAME
+            and all(name in place for name in requirement.get("values") or ())
+            for requirement in term.get("matchFields") or ()
+        )
+        for term in terms
+    )
+    return place if is_pinned else ()

@@ -1,0 +1,236 @@
+"""The keeper with an API server: what it writes, and what it does about answers of any kind."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from alignup.control_plane.api_server.api_client import TOPOLOGIES, Api, ApiError, pod_path
+from alignup.control_plane.api_server.leader import Leader, Terms
+from alignup.control_plane.gates.keeper import Keeper, Release
+from alignup.control_plane.gates.keeper_service import SEEN_BY, KeeperService, decode_node, patch_of
+from alignup.control_plane.gates.waiting_pods import PLACE, GatedPodReader
+from alignup.control_plane.scheduler.cluster_state import ClusterState
+from alignup.kubernetes.node_fit import NodeObject
+from fakes.api_server import NODES, PODS, ApiStub, merge, running, served, until
+from inputs.waiting_pods import gated_object, waiting_pod
+from inputs.watched_objects import description, topology
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+ROOM = {"cpu": "7", "memory": "15Gi", "pods": "110", "example.com/gpu": "2"}
+
+
+def node_object(name: str, **spec: Any) -> dict[str, Any]:
+    return {
+        "kind": "Node",
+        "metadata": {"name": name},
+        "spec": spec,
+        "status": {"allocatable": ROOM},
+    }
+
+
+class Cluster:
+    """A server, and what was complained of."""
+
+    def __init__(self, stub: ApiStub, api: Api, complaints: list[str]) -> None:
+        self.stub = stub
+        self.api = api
+        self.complaints = complaints
+
+    def service(self, **options: Any) -> KeeperService:
+        return KeeperService(self.api, Keeper(ClusterState()), GatedPodReader(), **options)
+
+    def pod(self, name: str) -> dict[str, Any]:
+        return self.stub.get(PODS, name, "default")
+
+    def is_gated(self, name: str) -> bool:
+        return bool(self.pod(name)["spec"].get("schedulingGates"))
+
+    def place(self, name: str) -> str:
+        return (self.pod(name)["metadata"].get("annotations") or {}).get(PLACE, "")
+
+    async def bind(self, name: str, node: str) -> None:
+        await self.stub.put(PODS, merge(self.pod(name), {"spec": {"nodeName": node}}))
+
+
+@asynccontextmanager
+async def cluster(*names: str) -> AsyncIterator[Cluster]:
+    """Serve nodes of two NUMA nodes that publish that nothing is there."""
+    stub = ApiStub()
+    for name in names:
+        await stub.put(NODES, node_object(name))
+        await stub.put(TOPOLOGIES, topology(name, described=description()))
+
+    complaints: list[str] = []
+    async with served(stub, complaints.append) as api:
+        yield Cluster(stub, api, complaints)
+
+
+def with_cluster(*names: str):
+    """Return what runs a scenario on such a server."""
+
+    def decorated(scenario):
+        async def run() -> None:
+            async with asyncio.timeout(60), cluster(*names) as there:
+                await scenario(there)
+
+        asyncio.run(run())
+
+    return decorated
+
+
+def test_a_pod_is_let_go_to_its_node_and_the_next_one_when_that_is_free() -> None:
+    @with_cluster("a")
+    async def _(there: Cluster) -> None:
+        await there.stub.put(PODS, gated_object("p", cpu=4))
+        service = there.service()
+        async with running(service.run()):
+            await until(lambda: not there.is_gated("p"))
+            terms = there.pod("p")["spec"]["affinity"]["nodeAffinity"][
+                "requiredDuringSchedulingIgnoredDuringExecution"
+            ]["nodeSelectorTerms"]
+            named = {"key": "metadata.name", "operator": "In", "values": ["a"]}
+            label = {"key": "alignup.dev/place-uid-p", "operator": "Exists"}
+            assert terms == [{"matchFields": [named]}, {"matchExpressions": [label]}]
+            assert there.place("p") == "a"
+
+            await there.stub.put(PODS, gated_object("q", cpu=4))
+            await there.bind("p", "a")
+            await until(lambda: service.keeper.queue and not service.keeper.places)
+            await there.stub.delete(PODS, "p", "default")
+            await until(lambda: not there.is_gated("q"))
+            assert there.complaints == []
+
+
+def test_a_pod_without_anything_exclusive_is_let_go_as_it_is() -> None:
+    @with_cluster("a")
+    async def _(there: Cluster) -> None:
+        pod = gated_object("p")
+        pod["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
+        await there.stub.put(PODS, pod)
+        async with running(there.service().run()):
+            await until(lambda: not there.is_gated("p"))
+            assert "affinity" not in there.pod("p")["spec"]
+            assert there.place("p") == ""
+
+
+@pytest.mark.parametrize("statuses", [[409], [503, 409], [500], [429, 504]])
+def test_a_patch_that_is_not_taken_is_sent_again(statuses) -> None:
+    @with_cluster("a")
+    async def _(there: Cluster) -> None:
+        service = there.service()
+        async with running(service.run()):
+            await service.watch.synced()
+            there.stub.refused_writes[PODS] = list(statuses)
+            await there.stub.put(PODS, gated_object("p", cpu=4))
+            await until(lambda: there.stub.refused_writes[PODS] == [])
+            # whoever has changed the pod has made another version
+            await there.stub.put(PODS, there.pod("p"))
+            await until(lambda: not there.is_gated("p"))
+            assert len(service.keeper.places) == 1
+
+
+def test_a_pod_that_may_not_be_changed_gives_its_place_up() -> None:
+    @with_cluster("a")
+    async def _(there: Cluster) -> None:
+        service = there.service()
+        async with running(service.run()):
+            await service.watch.synced()
+            there.stub.refused_writes[PODS] = [403]
+            await there.stub.put(PODS, gated_object("p", cpu=4))
+            await until(lambda: there.complaints)
+            assert "403" in there.complaints[0]
+            await there.stub.put(PODS, gated_object("q", cpu=4))
+            await until(lambda: not there.is_gated("q"))
+            assert there.is_gated("p")
+
+
+def test_a_pod_that_was_let_go_though_the_answer_got_lost_keeps_its_place() -> None:
+    @with_cluster("a")
+    async def _(there: Cluster) -> None:
+        service = there.service()
+        pod = waiting_pod("p", cpu=4)
+        await there.stub.put(PODS, gated_object("p", cpu=4))
+        stored = there.pod("p")
+        released = Release(pod, ("a",), pod.label)
+        async with running(service.watch.run()):
+            await service.watch.synced()
+            (decision,) = service.keeper.decide(service.clock())
+            await there.stub.put(PODS, merge(stored, strip(patch_of(released))), silently=True)
+            await service._carry_out(decision)  # at this moment
+            assert service.keeper.places["uid-p"].is_open
+            assert there.complaints == []
+
+
+def strip(patch: dict[str, Any]) -> dict[str, Any]:
+    """Return a patch that names no version."""
+    del patch["metadata"]["resourceVersion"]
+    return patch
+
+
+def test_a_cordoned_node_gives_way_to_another_one_by_a_label() -> None:
+    @with_cluster("a", "b")
+    async def _(there: Cluster) -> None:
+        await there.stub.put(PODS, gated_object("p", cpu=4))
+        service = there.service()
+        async with running(service.run()):
+            await until(lambda: there.place("p") == "a")
+            await until(lambda: service.keeper.places["uid-p"].is_open)
+            await there.stub.put(NODES, node_object("a", unschedulable=True))
+
+            def labels() -> dict[str, str]:
+                return there.stub.get(NODES, "b")["metadata"].get("labels") or {}
+
+            await until(labels)
+            assert labels() == {"alignup.dev/place-uid-p": "true"}
+            await there.bind("p", "b")
+            await until(lambda: not labels())
+
+
+def test_only_the_leader_writes_and_fences_what_was_sent_before() -> None:
+    @with_cluster("a")
+    async def _(there: Cluster) -> None:
+        await there.stub.put(PODS, gated_object("p", cpu=4))
+        old = waiting_pod("p", cpu=4)
+        late = patch_of(Release(old, ("a",), old.label))
+        late["metadata"]["resourceVersion"] = there.pod("p")["metadata"]["resourceVersion"]
+
+        terms = Terms(lease=2, renew=1.0, retry=0.1)
+        first = Leader(there.api, "alignup", "gates", "first", terms=terms)
+        second = Leader(there.api, "alignup", "gates", "second", terms=terms)
+        standby = there.service(leader=second)
+        async with running(standby.run()):
+            async with running(first.run()):
+                await until(lambda: first.leads)
+                await standby.watch.synced()
+                await asyncio.sleep(0.3)
+                assert there.is_gated("p")
+                # nothing of a large pod keeps it from being touched
+                await there.stub.put(PODS, gated_object("large", cpu=7))
+
+            await until(lambda: not there.is_gated("p"))
+            touched = there.pod("large")["metadata"]["annotations"][SEEN_BY]
+            assert touched == "second/1"
+            with pytest.raises(ApiError) as raised:
+                await there.api.request("PATCH", pod_path("default", "p"), late)
+            assert raised.value.status == 409
+
+
+def test_a_node_is_read_as_its_scheduler_sees_it() -> None:
+    text = (
+        b'{"kind": "Node", "metadata": {"name": "a", "labels": {"z": "1"}}, "spec": {"taints": '
+        b'[{"key": "k", "effect": "NoSchedule"}], "unschedulable": true}, "status": {"allocatable":'
+        b' {"cpu": "1500m", "pods": "3"}}}'
+    )
+    assert decode_node(text) == NodeObject(
+        "a",
+        {"z": "1"},
+        allocatable={"cpu": 1500, "pods": 3},
+        taints=({"key": "k", "effect": "NoSchedule"},),
+        is_unschedulable=True,
+    )
