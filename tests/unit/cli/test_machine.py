@@ -291,6 +291,17 @@ def test_many_distances_are_shown_by_value(capsys, monkeypatch) -> None:
     assert "0-9 0-9 10-19 10-19 10-19 0-9" in text
 
 
+@pytest.mark.parametrize(("width", "is_matrix"), [(200, True), (40, True), (39, False)])
+def test_a_matrix_is_shown_where_it_has_room(width, is_matrix, capsys, monkeypatch) -> None:
+    """A column for each NUMA node, and as much as two of them for the heading."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    rows = [[10 if row == column else 20 for column in range(6)] for row in range(6)]
+    nodes = tuple(node(i, i, distances=tuple(row)) for i, row in enumerate(rows))
+    show_machine("m", LoadedMachine(Machine(nodes)))
+
+    assert ("5 20 20 20 20 20 10" in words(capsys.readouterr().out)) is is_matrix
+
+
 def test_who_stands_alike() -> None:
     """Changing places changes no distance: neither to others, nor back, nor to itself."""
     assert list(runs_of_alike([[10, 20, 20], [20, 10, 20], [20, 20, 10]])) == [[0, 1, 2]]

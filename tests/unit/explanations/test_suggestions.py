@@ -311,3 +311,13 @@ def test_a_removal_lets_memory_lie_where_the_cpus_do(small: str, memory: str) ->
         for made in explain(small_node(kubelet=kubelet), wide).suggestions
         if (made.kind == "remove")
     ]
+
+
+def test_the_plugin_that_would_help_is_named_whatever_comes_before_it() -> None:
+    """The pod's first resource is where its CPUs are; of the second that is not so."""
+    devices = {"a.com/nic": [{"id": "n", "numa": [1]}], "b.com/gpu": [{"id": "g", "numa": [0]}]}
+    node = Node.from_dict({"machine": machine_of(2, 4), "kubelet": KUBELET, "devices": devices})
+    assert node.admit(wish("first", cpu="3"))
+
+    [suggestion] = by_kind(node, wish("x", cpu="6", **dict.fromkeys(devices, "1")))["plugin"]
+    assert suggestion.to_dict()["try"] == {"excludeTopology": ["b.com/gpu"]}
