@@ -24,6 +24,7 @@ import pytest
 from alignup.claims.scenarios import answer_scenario
 from alignup.errors import InputError
 from conformance.test_claims import devices
+from inputs import compatible_devices
 from inputs.claims_on_nodes import drawn_pod, is_told, outcome
 from inputs.wide_claims import classes_of, drawn, settable
 
@@ -94,6 +95,35 @@ def test_devices_are_the_allocators(program: Path, tmp_path: Path) -> None:
         f"allocator of {program.parent.name}, seed {SEED}: {dict(outcomes)}, {len(wrong)} differ; "
         f"{tmp_path}\n"
         f"compared by kind: {dict(sorted(kinds.items()))}\n"
+    )
+    assert outcomes["gates"] == 0
+    assert not wrong
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.parent.name)
+def test_devices_that_have_to_go_together_are_the_allocators(program: Path) -> None:
+    release = ".".join(program.parent.name.split(".")[:2])
+    if release == "1.36":
+        pytest.skip("1.36 knows no compatibility groups")
+
+    cases = [
+        compatible_devices.scenario(random.Random(seed), f"case-{seed}", release)
+        for seed in range(SEED, SEED + COUNT)
+    ]
+    outcomes = Counter[str]()
+    wrong = []
+    for case, answer in zip(cases, answers_of(program, cases, "-limit", LIMIT), strict=True):
+        if not answer["stable"] or answer.get("class") in ("timeout", "gates"):
+            outcomes[answer.get("class", "unstable")] += 1
+            continue
+
+        outcomes["none" if answer["result"] is None else "found"] += 1
+        if compared(answer_scenario(case, "the question")) != compared(answer):
+            wrong.append(case["name"])
+
+    sys.stdout.write(
+        f"compatibility groups of {program.parent.name}, seed {SEED}: {dict(outcomes)}, "
+        f"{len(wrong)} differ\n"
     )
     assert outcomes["gates"] == 0
     assert not wrong

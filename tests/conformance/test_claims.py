@@ -333,6 +333,15 @@ def two_pools_of_one_name(first: str) -> dict[str, Any]:
     }
 
 
+def test_devices_that_have_to_go_together_are_the_schedulers() -> None:
+    recorded = lines("groups.jsonl.gz")
+    assert {line["release"] for line in recorded} == {"1.37", "1.38"}
+    check_each(
+        assert_answer,
+        [(line["name"], (line, line["expect"], line["release"])) for line in recorded],
+    )
+
+
 def test_claims_for_extended_resources_are_the_schedulers() -> None:
     """Of kube-scheduler 1.37.2, asked of pods one after another."""
     recorded = lines("extended.jsonl.gz")

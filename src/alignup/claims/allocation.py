@@ -46,6 +46,33 @@ def solve(tables: SearchTables, most_steps: int = MOST_STEPS) -> list[tuple[int,
     Raises:
         AllocationError: as in `allocate`.
     """
+    solutions = []
+    problem: AllocationError | None = None
+    for choice in tables.choices():
+        try:
+            pairs = _solved(choice, most_steps)
+        except AllocationError as error:
+            problem = problem or error
+        else:
+            if pairs is not None:
+                solutions.append(pairs)
+
+    if solutions:
+        return min(solutions)
+    if problem is not None:
+        raise problem
+    if any(pool.invalid for pool in tables.pools):
+        raise AllocationError("invalid resource pools were encountered", "node")
+
+    return None
+
+
+def _solved(tables: SearchTables, most_steps: int) -> list[tuple[int, int]] | None:
+    """Return ways and devices in order; None: there is no solution.
+
+    Raises:
+        AllocationError: as in `allocate`.
+    """
     outcome, pairs, _ = search(tables, most_steps=most_steps)
     if outcome == "found":
         return pairs
@@ -59,8 +86,6 @@ def solve(tables: SearchTables, most_steps: int = MOST_STEPS) -> list[tuple[int,
 
     if outcome == "limit":
         raise AllocationError(f"the search was given up after {most_steps} steps", "timeout")
-    if any(pool.invalid for pool in tables.pools):
-        raise AllocationError("invalid resource pools were encountered", "node")
 
     return None
 

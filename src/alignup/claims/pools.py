@@ -84,7 +84,14 @@ def _is_hidden(part: Slice, gates: Gates) -> bool:
     if is_partitioned and not gates.partitionable_devices:
         return True
 
-    return part.uses_compatibility_groups and not gates.is_before_37
+    return _has_unknown_groups(part, gates)
+
+
+def _has_unknown_groups(part: Slice, gates: Gates) -> bool:
+    """Return whether the allocator passes over a slice for the groups of its devices."""
+    if gates.is_before_37 or gates.compatibility_groups:
+        return False
+    return part.uses_compatibility_groups
 
 
 def _is_near(part: Slice, node: NodeObject, *, is_stable: bool, is_old: bool) -> bool:
@@ -111,8 +118,7 @@ def _pool(
             return None
 
         whole = [part for part in of_pool if part.pool.generation == generation]
-        if not gates.is_before_37:
-            whole = [part for part in whole if not part.uses_compatibility_groups]
+        whole = [part for part in whole if not _has_unknown_groups(part, gates)]
         if len(whole) != slice_count:
             return PoolOnNode(*key, is_incomplete=True)
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 from msgspec.structs import replace as changed
 
 from alignup.claims.allocation import solve
+from alignup.claims.compatibility_groups import without_groups
 from alignup.claims.objects import (
     ALL,
     Claim,
@@ -79,6 +80,12 @@ def why_not(question: Question) -> Refusal:
         question: one whose answer is that they cannot.
     """
     refusal = _why_not(question)
+    if question.gates.compatibility_groups:
+        ungrouped = without_groups(question.slices)
+        if _works(question, slices=ungrouped):
+            text = f"{refusal.text}; were it not for compatibility groups, there would be devices"
+            refusal = replace(refusal, text=text)
+
     return replace(refusal, helps=(*refusal.helps, *helpful_gates(question)))
 
 

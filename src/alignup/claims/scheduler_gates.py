@@ -27,7 +27,6 @@ NODE_RESOURCES: Final = "DRANodeAllocatableResources"
 _UNSUPPORTED: Final = (
     "DRAOptionalNodeOperations",
     "DRADerivedAttributes",
-    "DRADeviceCompatibilityGroups",
 )
 # The gates that open something to claims, each with those that must be on with it. (Releases tell
 # of such needs themselves from 1.35 on.)
@@ -38,6 +37,7 @@ _OPENING: Final[Mapping[str, tuple[str, ...]]] = {
     "DRAConsumableCapacity": (),
     "DRAFractionalCapacityRange": ("DRAConsumableCapacity",),
     "DRADeviceBindingConditions": ("DRAResourceClaimDeviceStatus",),
+    "DRADeviceCompatibilityGroups": (),
     "DRAListTypeAttributes": (),
 }
 
@@ -51,6 +51,7 @@ class Gates(Record):
         allocator: `stable`, `incubating` or `experimental`.
         is_simple: the allocator knows no capacities, no distinctAttribute and no order of pools, as
             the stable one up to 1.37.
+        compatibility_groups: devices of a counter set may have to go together.
         extended_resources: classes of devices may serve extended resources (KEP-5004).
         node_resources: devices may count as CPU, memory or hugepages of the node (KEP-5517).
         release: the scheduler's.
@@ -72,6 +73,7 @@ class Gates(Record):
     is_before_38: bool
     node_resources: bool = False
     extended_resources: bool = True
+    compatibility_groups: bool = False
     is_before_35: bool = False
     release: str = NEWEST
     settings: Mapping[str, bool] = field(default_factory=dict)
@@ -176,7 +178,8 @@ def gates_of(release: str = NEWEST, features: Mapping[str, bool] | None = None) 
     lists = is_on("DRAListTypeAttributes")
     # kube-scheduler 1.36 gives the gate to its selectors, and not to the allocator
     list_attributes = lists and not is_36
-    if list_attributes:
+    groups = is_on("DRADeviceCompatibilityGroups")
+    if list_attributes or groups:
         allocator = "experimental" if is_before_38 else "incubating"
     elif is_before_38 and (binding or consumable or fractional):
         allocator = "incubating"
@@ -198,6 +201,7 @@ def gates_of(release: str = NEWEST, features: Mapping[str, bool] | None = None) 
         is_before_37=is_36,
         is_before_38=is_before_38,
         node_resources=is_on(NODE_RESOURCES),
+        compatibility_groups=groups,
         extended_resources=is_on(EXTENDED_RESOURCES),
         is_before_35=version < KubeletVersion(35),
         release=release,

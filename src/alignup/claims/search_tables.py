@@ -8,11 +8,19 @@ are interchangeable.
 from __future__ import annotations
 
 from collections import Counter
+from copy import copy
 from itertools import chain
 from math import gcd
+from operator import or_
 from typing import TYPE_CHECKING, Final
 
 from alignup.claims import objects
+from alignup.claims.compatibility_groups import (
+    MOST_CHOICES,
+    Choice,
+    choices_of,
+    is_refused,
+)
 from alignup.claims.consumed_capacity import (
     CapacityError,
     consumed,
@@ -145,6 +153,36 @@ class SearchTables:
         self._number_classes()
         if self.gates.is_before_37:
             self._share_counters()
+
+    def choices(self) -> Iterator[SearchTables]:
+        """Yield tables for each choice of groups for the devices of counter sets; mostly these.
+
+        Raises:
+            AllocationError: there are too many.
+        """
+        choices: list[Choice] = [{}]
+        if self.gates.compatibility_groups:
+            devices = [(candidate.pool, candidate.device) for candidate in self.devices]
+            choices = list(choices_of(devices, self._used_devices()))
+        if len(choices) > MOST_CHOICES:
+            raise AllocationError(
+                f"more than {MOST_CHOICES} choices of compatibility groups were not tried",
+                "timeout",
+            )
+
+        for choice in choices:
+            yield self._within(choice) if choice else self
+
+    def _within(self, choice: Choice) -> SearchTables:
+        """Return these tables without the devices that lack a chosen group."""
+        is_refused_by_index = [
+            not self.is_shared[index] and is_refused(candidate.pool, candidate.device, choice)
+            for index, candidate in enumerate(self.devices)
+        ]
+        tables = copy(self)
+        tables.blocked = [list(map(or_, row, is_refused_by_index)) for row in self.blocked]
+        tables._number_classes()  # noqa: SLF001  # of the same class
+        return tables
 
     def is_free(self, way: int, device: int) -> bool:
         """Return whether a way can have a device, counters apart."""

@@ -100,9 +100,8 @@ def test_another_release_is_refused(release: str) -> None:
     ("release", "name"),
     [
         ("1.37", "DRAOptionalNodeOperations"),
-        ("1.38", "DRADeviceCompatibilityGroups"),
+        ("1.38", "DRADerivedAttributes"),
         ("1.37", "DRADerivedAttributes"),
-        ("1.37", "DRADeviceCompatibilityGroups"),
         ("1.36", "DRANodeAllocatableResources"),
     ],
 )
@@ -110,6 +109,15 @@ def test_what_is_not_modelled_must_be_off(release: str, name: str) -> None:
     gates_of(release, {name: False})
     with pytest.raises(InputError, match=f"the feature gate {name} are not modelled"):
         gates_of(release, {name: True})
+
+
+@pytest.mark.parametrize(
+    ("release", "allocator"), [("1.37", "experimental"), ("1.38", "incubating")]
+)
+def test_compatibility_groups_take_an_allocator_that_knows_them(release, allocator) -> None:
+    assert not gates_of(release).compatibility_groups
+    gates = gates_of(release, {"DRADeviceCompatibilityGroups": True})
+    assert (gates.compatibility_groups, gates.allocator) == (True, allocator)
 
 
 def test_devices_count_as_resources_of_the_node_behind_a_gate_of_1_37() -> None:
@@ -160,14 +168,23 @@ def test_all_gates_of_a_stage_are_set_together() -> None:
 @pytest.mark.parametrize(
     ("release", "settings", "names"),
     [
-        ("1.37", {}, [("DRAFractionalCapacityRange",), ("DRAListTypeAttributes",)]),
-        ("1.38", {}, [("DRAListTypeAttributes",)]),
+        (
+            "1.37",
+            {},
+            [
+                ("DRAFractionalCapacityRange",),
+                ("DRADeviceCompatibilityGroups",),
+                ("DRAListTypeAttributes",),
+            ],
+        ),
+        ("1.38", {}, [("DRADeviceCompatibilityGroups",), ("DRAListTypeAttributes",)]),
         (
             "1.37",
             {"DRAConsumableCapacity": False, "DRAListTypeAttributes": True},
             [
                 ("DRAConsumableCapacity",),
                 ("DRAFractionalCapacityRange", "DRAConsumableCapacity"),
+                ("DRADeviceCompatibilityGroups",),
             ],
         ),
         (
