@@ -91,7 +91,12 @@ class ApiStub:
         self.refused_writes: dict[str, list[int]] = {}
         """By kind, the status of each of the next writes."""
 
+        self.behind: tuple[int, dict[tuple[str, str], dict[str, Any]]] | None = None
+        """The version and the pods of lists that ask for what the server remembers."""
+
         self.requests: list[tuple[str, str]] = []
+        self.lists: list[dict[str, str]] = []
+        """What each list asked for."""
         self.watches = 0
         self.page = 500
         self.generation = 0
@@ -268,9 +273,16 @@ class ApiStub:
         """Answer with one page of a list."""
         selector = request.query.get("fieldSelector", "")
         key, _, value = request.query.get("labelSelector", "").partition("=")
+        self.lists.append(dict(request.query))
+        if "continue" in request.query and "resourceVersion" in request.query:
+            return self.status(400, "a version is not allowed when using continue")
+
+        version, objects = self.version, self.objects.get(kind, {})
+        if self.behind is not None and kind == PODS and request.query.get("resourceVersion") == "0":
+            version, objects = self.behind
         items = [
             stored
-            for stored in self.objects.get(kind, {}).values()
+            for stored in objects.values()
             if selected(stored, selector)
             and (not key or (stored["metadata"].get("labels") or {}).get(key) == value)
         ]
@@ -278,7 +290,7 @@ class ApiStub:
         start = int(request.query.get("continue") or 0)
         stop = start + min(self.page, int(request.query.get("limit") or self.page))
         metadata = {
-            "resourceVersion": str(self.version),
+            "resourceVersion": str(version),
             "continue": str(stop) if stop < len(items) else "",
         }
 
@@ -333,6 +345,9 @@ class ApiStub:
         kind = {(False, True): "ADDED", (True, True): "MODIFIED", (True, False): "DELETED"}.get(
             (was, now)
         )
+        if kind == "DELETED" and word != "DELETED":  # as it was before, under the new version
+            version = {"resourceVersion": stored["metadata"]["resourceVersion"]}
+            stored = merge(before, {"metadata": version})
         if kind is not None:
             await response.write(self.encoded({"type": kind, "object": stored}).encode() + b"\n")
 

@@ -29,6 +29,7 @@ class Metadata(msgspec.Struct, rename="camel", gc=False):
     resource_version: str = ""
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
+    deletion_grace_period_seconds: int | None = None
     annotations: dict[str, str] | None = None
     labels: dict[str, str] | None = None
     owner_references: list[Owner] | None = None

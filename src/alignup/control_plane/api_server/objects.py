@@ -61,6 +61,7 @@ class PodSpec(msgspec.Struct, rename="camel", gc=False):
     node_selector: dict[str, str] | None = None
     resource_claims: list[ClaimWire] | None = None
     overhead: dict[str, Any] | None = None
+    termination_grace_period_seconds: int | None = None
 
     @property
     def is_particular(self) -> bool:
@@ -218,6 +219,10 @@ class WatchedPod(Record):
         has_selector: whether a node selector leaves only some nodes to it.
         since: when its kubelet took it up, or else when it was made; in the form of the API, which
             sorts as text.
+        has_ended: whether it is in a phase from which it never comes back.
+        is_copy: whether it is the API server's copy of a static pod, which a kubelet runs on when
+            the copy is deleted, and makes anew.
+        grace: seconds within which its containers have to end once they are told to.
     """
 
     pod: Pod
@@ -229,6 +234,9 @@ class WatchedPod(Record):
     is_particular: bool = False
     has_selector: bool = False
     since: str = ""
+    has_ended: bool = False
+    is_copy: bool = False
+    grace: int = 0
 
 
 class Memo(dict[_Key, _Value]):
@@ -324,7 +332,15 @@ class PodReader:
         if shared is None:
             shared = self._labels[key] = labels
 
-        facts = controller, spec.is_particular, bool(spec.node_selector), since
+        facts = (
+            controller,
+            spec.is_particular,
+            bool(spec.node_selector),
+            since,
+            pod_object.has_ended,
+            is_copy,
+            _grace(spec, metadata),
+        )
         return WatchedPod(pod, spec.priority or 0, node, is_leaving, shared, *facts)
 
     def _template(self, spec: PodSpec, further_fields: Mapping[str, Any]) -> Pod:
@@ -358,6 +374,16 @@ class PodReader:
             ) from error
 
         return template
+
+
+def _grace(spec: PodSpec, metadata: Metadata) -> int:
+    """Return the seconds that a kubelet may give a pod to end.
+
+    They are those of its deletion, where it was asked for, or else of its spec: the kubelet goes by
+    these when the object is gone at once (`calculateEffectiveGracePeriod` of its pod workers).
+    """
+    periods = spec.termination_grace_period_seconds, metadata.deletion_grace_period_seconds
+    return max(0, *(period or 0 for period in periods))
 
 
 def _manifest(spec: PodSpec, fields: Mapping[str, Any]) -> dict[str, Any]:

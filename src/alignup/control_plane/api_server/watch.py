@@ -42,6 +42,8 @@ _WATCH_SECONDS: Final = 300
 _SILENCE: Final = 60.0
 # Seconds within which a watch that ends without an event is as good as an error.
 _SHORT: Final = 1.0
+# The version that asks for what the server remembers, which may be behind and costs it little.
+_ANY_VERSION: Final = {"resourceVersion": "0"}
 # Of one list: five million objects.
 _MOST_PAGES: Final = 10_000
 # Bytes of an event: etcd takes no object of more than some MiB.
@@ -163,15 +165,22 @@ class Follower(Generic[T]):
         self.lists = 0
         # When the newest list began, by the clock.
         self.list_began = 0.0
+        # Whether it is what the server remembered: no older than any event that was seen before.
+        self.list_is_cached = False
 
-        # Of those who wait for a list that begins after their call.
-        self._list_calls: list[asyncio.Future[None]] = []
+        # Those who wait for a list that begins after their call, and whether a cached one will do.
+        self._list_calls: list[tuple[asyncio.Future[None], bool]] = []
         self._until_resync: asyncio.Timeout | None = None
 
-    async def list_again(self) -> None:
-        """Wait until all objects were listed once more, by a list that begins after this call."""
+    async def list_again(self, *, cached: bool = False) -> None:
+        """Wait until all objects were listed once more, by a list that begins after this call.
+
+        Args:
+            cached: be content with what the server remembers, which costs it little; it is listed
+                in full all the same where that is older than what was seen already.
+        """
         done = asyncio.get_running_loop().create_future()
-        self._list_calls.append(done)
+        self._list_calls.append((done, cached))
         if self._until_resync is not None:
             with suppress(RuntimeError):  # it is over at this very moment
                 self._until_resync.reschedule(0)
@@ -208,21 +217,17 @@ class Follower(Generic[T]):
                 self._until_resync = None
 
     async def _list(self) -> None:
-        """Fetch all objects, page by page; only what is decoded of a page stays."""
-        objects: list[T] = []
+        """List all objects, and let those go on who wait for that."""
         list_calls = list(self._list_calls)
+        self.list_is_cached = bool(list_calls) and all(cached for _, cached in list_calls)
         self.list_began = self._clock()
-        ignored_before = self._ignored
-        self._ignored = {}  # those that are gone are forgotten
+        objects, version = await self._fetch()
+        if self.list_is_cached and _is_older(version, self._version):
+            self.list_is_cached = False
+            self.list_began = self._clock()
+            objects, version = await self._fetch()
 
-        async for page in _pages(self._api, self._path, self._query, self._kind):
-            for item in page.items or ():
-                decoded_object = self._read(item, ignored_before)
-                if decoded_object is not None:
-                    objects.append(decoded_object)
-
-            self._version = page.metadata.resource_version
-
+        self._version = version
         self._sink.listed(objects)
         self.lists += 1
         _LOG.info(
@@ -232,10 +237,31 @@ class Follower(Generic[T]):
             self._clock() - self.list_began,
         )
         self.synced.set()
-        for done in list_calls:
-            self._list_calls.remove(done)
+        for list_call in list_calls:
+            self._list_calls.remove(list_call)
+            done, _ = list_call
             if not done.done():
                 done.set_result(None)
+
+    async def _fetch(self) -> tuple[list[T], str]:
+        """Return all objects and their version, page by page: only what is decoded stays."""
+        objects: list[T] = []
+        version = ""
+        ignored_before = self._ignored
+        self._ignored = {}  # those that are gone are forgotten
+
+        query = self._query
+        if self.list_is_cached:
+            query = {**query, **_ANY_VERSION}
+        async for page in _pages(self._api, self._path, query, self._kind):
+            for item in page.items or ():
+                decoded_object = self._read(item, ignored_before)
+                if decoded_object is not None:
+                    objects.append(decoded_object)
+
+            version = page.metadata.resource_version
+
+        return objects, version
 
     async def _watch_on(self, backoff: Backoff) -> None:
         """Watch, and go on after connections that end or drop; return never.
@@ -350,9 +376,17 @@ async def _pages(
             return
 
         earlier_marks |= marks
+        query.pop("resourceVersion", None)  # the token has it
         query["continue"] = token
 
     raise InputError(f"a list of {path} has more than {_MOST_PAGES} pages")
+
+
+def _is_older(version: str, seen: str) -> bool:
+    """Return whether a version is from before another one, as numbers tell (KEP-5504)."""
+    if not version.isdecimal() or not seen.isdecimal():
+        return version != seen
+    return int(version) < int(seen)
 
 
 async def list_objects(

@@ -34,6 +34,7 @@ from alignup.kubelet.node_resource_topology.report import Description, Report, d
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 from alignup.kubernetes.node_fit import NodeObject
 from alignup.node import Node
+from alignup.records import Record, replace
 from alignup.topology_manager.hints import TopologyHint
 
 if TYPE_CHECKING:
@@ -70,6 +71,19 @@ _MOST_CHANGED: Final = 8
 _UNASKED: Final = "NUMA: the node refuses the pod, and others take it"
 
 
+class _Vanished(Record):
+    """A pod that is seen no longer.
+
+    Attributes:
+        since: when that was noticed.
+        is_confirmed: whether it was looked for later, and was not there.
+    """
+
+    pod: WatchedPod
+    since: float
+    is_confirmed: bool = False
+
+
 class ClusterState:
     """The nodes that report, and the pods that are bound to them.
 
@@ -96,6 +110,8 @@ class ClusterState:
         self._descriptions = Description()
         self._reports: dict[str, Report] = {}
         self._labels: dict[str, Mapping[str, str]] = {}
+        # Names of the nodes that reported and do not any more.
+        self._silent: set[str] = set()
 
         # By uid, the pods that are bound.
         self.pods: dict[str, WatchedPod] = {}
@@ -105,6 +121,11 @@ class ClusterState:
         # By uid, of pods that count as bound and were not seen so: a list begun later has them, or
         # they are gone.
         self.assumed: dict[str, float] = {}
+        # By uid, pods that are seen no longer, though nobody says that they have ended: what they
+        # held stays taken.
+        self._vanished: dict[str, _Vanished] = {}
+        # The uids of bound pods that may be in no report yet.
+        self._unreported: set[str] = set()
         # By node, the uids of pods whose order of binding is unknown, and since when they are
         # known.
         self._unordered: dict[str, tuple[set[str], float]] = {}
@@ -119,22 +140,86 @@ class ClusterState:
         uid = pod.pod.uid
         before = self.pods.get(uid)
         if before is not None and before.node != pod.node:
-            self.pod_gone(uid, now)
+            self._end(pod=before, now=now)
 
         self.assumed.pop(uid, None)
         self._count(pod, now)
 
     def pod_gone(self, uid: str, now: float) -> None:
-        """Take in that a pod has ended or was deleted; an unknown one is no error."""
-        pod = self.pods.pop(uid, None)
+        """Take in that a pod has ended, or was never bound; an unknown one is no error.
+
+        Of a static pod only its copy on the API server is gone, which says nothing.
+        """
+        pod = self.pods.get(uid)
+        if pod is not None and pod.is_copy:
+            self.pod_vanished(uid, now)
+            return
+
+        vanished = self._vanished.get(uid)
+        if pod is None and vanished is not None and not vanished.pod.is_copy:
+            pod = vanished.pod
+
         self.assumed.pop(uid, None)
+        if pod is not None:
+            self._end(pod, now)
+
+    def pod_vanished(self, uid: str, now: float) -> None:
+        """Take in that a pod is seen no longer; an unknown one is no error.
+
+        It was deleted, and its kubelet may still be at it; or an API server is behind, or a static
+        pod lost its copy, and it will be seen again. What it holds stays taken until a report that
+        listed it leaves it out, or until it was looked for later and was not there either.
+        """
+        pod = self.pods.get(uid)
         if pod is None:
             return
+
+        member = self.members.get(pod.node)
+        may_hold = pod.node in self._silent if member is None else member.may_hold(uid)
+        if not may_hold:
+            self._end(pod, now)
+            return
+
+        self._forget(uid)
+        self._vanished[uid] = _Vanished(pod, now)
+        if member is not None:
+            member.vanish(uid, now)
+            self._doubt(member)
+
+    def pod_missing(self, uid: str) -> None:
+        """Take in that a pod was looked for after it had vanished, and that there is none."""
+        vanished = self._vanished.get(uid)
+        if vanished is not None:
+            self._vanished[uid] = replace(vanished, is_confirmed=True)
+
+    def is_vanished(self, uid: str) -> bool:
+        """Return whether a pod that vanished holds what no report lists."""
+        vanished = self._vanished.get(uid)
+        return vanished is not None and not self._is_listed(vanished.pod)
+
+    def _is_listed(self, pod: WatchedPod) -> bool:
+        member = self.members.get(pod.node)
+        return member is not None and member.lists(pod.pod.uid)
+
+    def _forget(self, uid: str) -> WatchedPod | None:
+        """Take a pod from those that are bound, and return it."""
+        self.assumed.pop(uid, None)
+        pod = self.pods.pop(uid, None)
+        if pod is None:
+            return None
 
         node_pods = self.by_node[pod.node]
         node_pods.pop(uid, None)
         if not node_pods:
             del self.by_node[pod.node]
+        return pod
+
+    def _end(self, pod: WatchedPod, now: float) -> None:
+        """Free what a pod holds, now or with a report."""
+        uid = pod.pod.uid
+        self._forget(uid)
+        self._vanished.pop(uid, None)
+        self._unreported.discard(uid)
 
         member = self.members.get(pod.node)
         if member is not None and member.gone(uid, now):
@@ -176,20 +261,52 @@ class ClusterState:
     def is_overdue(self, now: float) -> bool:
         """Return whether some pod counts as bound for so long that a list should tell of it.
 
-        It was not seen meanwhile.
+        It was not seen meanwhile, or not any more.
         """
-        return any(moment < now - REPORT_DELAY for moment in self.assumed.values())
+        moment = now - REPORT_DELAY
+        return any(since < moment for since in self.assumed.values()) or any(
+            not vanished.is_confirmed and self._waited_long(vanished, now)
+            for vanished in self._vanished.values()
+        )
+
+    def has_unreported(self) -> bool:
+        """Return whether some bound pod holds what no report lists.
+
+        If such a pod goes and no event says so, only a list does.
+        """
+        self._unreported = {uid for uid in self._unreported if uid in self.pods}
+        names = {self.pods[uid].node for uid in self._unreported}
+        unsettled: set[str] = set()
+        for name in names:
+            member = self.members.get(name)
+            if isinstance(member, ExactMember):
+                unsettled.update(member.unsettled)
+            elif member is not None:
+                unsettled.update(member.pending)
+
+        self._unreported &= unsettled
+        return bool(self._unreported)
 
     def pods_listed(
-        self, pods: Iterable[WatchedPod], now: float, began: float | None = None
+        self,
+        pods: Iterable[WatchedPod],
+        now: float,
+        began: float | None = None,
+        *,
+        is_cached: bool = False,
     ) -> None:
-        """Take in all bound pods at one moment: those that are not among them are gone.
-
-        A pod that counts as bound may be missing in a list that `began` before its binding; None:
-        now.
+        """Take in all bound pods at one moment: those that are not among them have vanished.
 
         In which order new ones were bound is not known; where two of a node are not in its report
         yet, that matters.
+
+        Args:
+            pods: the bound pods.
+            now: seconds on any clock that never goes back.
+            began: when the list began: a pod that counts as bound may be missing in one that began
+                before its binding; None: now.
+            is_cached: whether it is what the API server remembers, and may be behind: a pod that
+                counts as bound and was not seen yet may be missing, too.
         """
         listed_pods = {pod.pod.uid: pod for pod in pods}
         for uid in listed_pods:
@@ -198,16 +315,14 @@ class ClusterState:
         if began is None:
             began = now
 
-        for uid in list(self.pods):
-            is_listed = uid in listed_pods
-            if not is_listed and self.assumed.get(uid, float("-inf")) < began:
-                self.pod_gone(uid, now)
+        self._end_unlisted(listed_pods, now, began, is_cached=is_cached)
 
         new_uids: dict[str, set[str]] = {}
         for pod in sorted(listed_pods.values(), key=lambda listed_pod: listed_pod.since):
-            before = self.pods.get(pod.pod.uid)
-            if before is None:
-                new_uids.setdefault(pod.node, set()).add(pod.pod.uid)
+            uid = pod.pod.uid
+            before = self.pods.get(uid)
+            if before is None and uid not in self._vanished:
+                new_uids.setdefault(pod.node, set()).add(uid)
             if before != pod:
                 self.pod_seen(pod, now)
 
@@ -217,17 +332,37 @@ class ClusterState:
             if name in self.members:
                 self._doubt(self.members[name])
 
+    def _end_unlisted(
+        self, listed_pods: Mapping[str, WatchedPod], now: float, began: float, *, is_cached: bool
+    ) -> None:
+        """Take in that other pods than these are not there; arguments as for `pods_listed`."""
+        for uid in [uid for uid in self.pods if uid not in listed_pods]:
+            if uid not in self.assumed:
+                self.pod_vanished(uid, now)
+            elif self.assumed[uid] < began and not is_cached:
+                self.pod_gone(uid, now)
+
+        for uid, vanished in self._vanished.items():
+            if uid not in listed_pods and self._waited_long(vanished, began):
+                self._vanished[uid] = replace(vanished, is_confirmed=True)
+
     def _count(self, pod: WatchedPod, now: float) -> None:
         uid = pod.pod.uid
         is_new = self.pods.get(uid) is None
+        self._vanished.pop(uid, None)
         self.pods[uid] = pod
         self.by_node.setdefault(pod.node, {})[uid] = pod
+        if is_new:
+            self._unreported.add(uid)
 
         member = self.members.get(pod.node)
         if isinstance(member, ExactMember):
+            node = member.node
             # a pod that is not among a node's any more was said by a report to hold nothing
             if (is_new or uid in member.pods) and member.bind(pod, now):
                 self.view.touch(member.name)
+            if member.node is not node:
+                self.view.refresh(member)
             self._doubt(member)
         elif member is not None:
             mask = 0  # where it would place the pod: unknown
@@ -267,6 +402,9 @@ class ClusterState:
         """Take in that a Node object was deleted."""
         self._labels.pop(name, None)
         self._drop(name)
+        self._silent.discard(name)
+        for uid in [uid for uid, lost in self._vanished.items() if lost.pod.node == name]:
+            del self._vanished[uid]
 
     def nodes_listed(self, nodes: Mapping[str, Mapping[str, str]]) -> None:
         """Take in all Node objects at one moment, labels by name."""
@@ -287,11 +425,11 @@ class ClusterState:
 
         try:
             if before is None or member is None or before.description != report.description:
-                self._make(report)
+                self._make(report, now)
             elif before == report:
                 return
             elif isinstance(member, ExactMember):
-                self._update_exact(member, report)
+                self._update_exact(member, report, now)
             else:
                 self._update_amounts(member, report, now)
         except AlignupError as error:  # nothing is known of the node then
@@ -319,6 +457,13 @@ class ClusterState:
     def tick(self, now: float) -> None:
         """Give up waiting for reports that should have come long ago."""
         moment = now - SLOWEST_REPORT
+        for vanished in [
+            vanished
+            for vanished in self._vanished.values()
+            if vanished.is_confirmed and self._waited_long(vanished, now)
+        ]:
+            self._end(vanished.pod, vanished.since)
+
         for name in [name for name, (_, since) in self._unordered.items() if since < moment]:
             del self._unordered[name]
             if name in self.members:
@@ -335,14 +480,28 @@ class ClusterState:
                 member.report(member.topology, overdue)
                 self._note(member)
 
+    def _waited_long(self, vanished: _Vanished, now: float) -> bool:
+        """Return whether a report should have told of a pod that vanished.
+
+        A kubelet to which it had come by then would have reported it by now, or that it has ended.
+        """
+        if self._is_listed(vanished.pod):
+            return vanished.since + vanished.pod.grace < now - SLOWEST_REPORT
+        return vanished.since < now - REPORT_DELAY
+
     def _drop(self, name: str) -> None:
+        if name in self.members:
+            self._silent.add(name)
         self.view.drop(name)
         self.uncertain.discard(name)
 
-    def _make(self, report: Report) -> None:
+    def _make(self, report: Report, now: float) -> None:
         """Make the member for a node anew, by all that is known of it."""
         name = report.name
-        pods = list(self.by_node.get(name, {}).values())
+        vanished = [lost for lost in self._vanished.values() if lost.pod.node == name]
+        pods = [lost.pod for lost in vanished]
+        pods += self.by_node.get(name, {}).values()
+        self._unreported.update(self.by_node.get(name, ()))
         member: Member
         if report.description is None:
             member = AmountsMember(name, report.topology(), pods)
@@ -350,19 +509,25 @@ class ClusterState:
             labels = _own_labels(self._labels.get(name, {}))
             template = self._descriptions.template(report.description, labels)
             holdings = None if report.holdings is None else decode_holdings(report.holdings)
-            member = ExactMember(name, template, pods, holdings)
+            member = ExactMember(name, template, pods, holdings, now)
 
+        for lost in vanished:
+            member.vanish(lost.pod.pod.uid, lost.since)
+        self._silent.discard(name)
         self.view.put(member)
         self.changed.add(name)
         self._doubt(member)
 
-    def _update_exact(self, member: ExactMember, report: Report) -> None:
+    def _update_exact(self, member: ExactMember, report: Report, now: float) -> None:
         if report.holdings is None:
             return
 
         node = member.node
-        if member.report(decode_holdings(report.holdings)):
+        pods = member.pods
+        if member.report(decode_holdings(report.holdings), now):
             self.changed.add(member.name)
+        for uid in pods.keys() - member.pods.keys():
+            self._vanished.pop(uid, None)
         self._doubt(member)
         if member.node is not node:
             self.view.refresh(member)

@@ -7,6 +7,7 @@ want of a node or a pod differs, and so they bring what reads these.
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from contextlib import suppress
 from functools import partial
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from alignup.claims.read import read_claim, read_class, read_slice
 from alignup.control_plane.api_server import api_client
 from alignup.control_plane.api_server.watch import Calls, Follower, Sink
+from alignup.errors import AlignupError
 from alignup.kubelet.node_resource_topology.report import Report, decode_report
 from alignup.records import Record, field
 from alignup.text.json_text import decode_json
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     import msgspec
 
     from alignup.control_plane.scheduler.cluster_state import ClusterState
+    from alignup.kubernetes.pod import Pod
 
 _T = TypeVar("_T")
 _P = TypeVar("_P")
@@ -33,6 +36,15 @@ NOT_LISTED: Final = "alignup has not listed the whole cluster yet"
 
 # Seconds between two looks for reports that should have come.
 _TICK_SECONDS: Final = 5.0
+
+# Seconds between two lists that look for pods which went without a word, at least and at most; they
+# differ, so that extenders do not all ask at once.
+_RELIST_SECONDS: Final = (20.0, 40.0)
+# Of the time, at most this part goes into these lists.
+_RELIST_PART: Final = 0.05
+
+# Pods that are looked for after they vanished; further ones wait for a list.
+_MOST_LOOKED_FOR: Final = 1_000
 
 
 class Feed(Record, Generic[_T]):
@@ -77,9 +89,13 @@ class ClusterWatch(Generic[_P]):
         clock: Callable[[], float] = time.monotonic,
         reported: Callable[[list[str]], None] = lambda _: None,
     ) -> None:
+        self._api = api
         self._state = state
+        self._pod_feed = pods
         self.clock = clock
         self._reported = reported
+        # Pods that are seen no longer, and whose end nobody has told of.
+        self._vanished: asyncio.Queue[Pod] = asyncio.Queue(_MOST_LOOKED_FOR)
 
         follow = partial(Follower, api)
         self.pods: Follower[_P] = follow(
@@ -137,7 +153,8 @@ class ClusterWatch(Generic[_P]):
     async def run(self) -> None:
         """Follow the cluster until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._tick())
+            for work in (self._tick, self._relist, self._look_for_vanished):
+                tasks.create_task(work())
             for follower in self.followers:
                 # reports: each node is made once, with the pods that it has
                 if follower is self._reports:
@@ -152,3 +169,38 @@ class ClusterWatch(Generic[_P]):
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_TICK_SECONDS):
                         await self.pods.list_again()
+
+    async def _relist(self) -> None:
+        """List pods from time to time, while one that went without a word would be held."""
+        seconds = 0.0
+        while True:
+            pause = random.uniform(*_RELIST_SECONDS)  # noqa: S311  # nothing secret
+            await asyncio.sleep(max(pause, seconds / _RELIST_PART))
+            if self._state.has_unreported():
+                began = self.clock()
+                await self.pods.list_again(cached=True)
+                seconds = self.clock() - began
+
+    def look_for(self, pod: Pod) -> None:
+        """Ask soon for a pod that vanished before a report listed it.
+
+        What there is goes to the sink of pods. Where too many are asked for, a list tells.
+        """
+        if not self._vanished.full():
+            self._vanished.put_nowait(pod)
+
+    async def _look_for_vanished(self) -> None:
+        state = self._state
+        while True:
+            pod = await self._vanished.get()
+            path = api_client.pod_path(pod.namespace, pod.name)
+            try:
+                answer = self._pod_feed.decode(await self._api.request("GET", path))
+            except AlignupError as error:
+                if isinstance(error, api_client.ApiError) and error.status == api_client.MISSING:
+                    state.pod_missing(pod.uid)
+                continue  # else a list will tell
+
+            if state.is_vanished(pod.uid):  # nothing was seen of it meanwhile
+                self._pod_feed.sink.changed(answer)
+                state.pod_missing(pod.uid)  # it was another one of its name, or without a node

@@ -143,24 +143,44 @@ class Extender:
             warn(f"the requests of pod {metadata.namespaced_name} are ignored: {error}")
             node = "" if pod_object.has_ended else pod_object.spec.node_name
             return objects.WatchedPod(
-                Pod(metadata.uid, metadata.name, metadata.namespace), node=node
+                Pod(metadata.uid, metadata.name, metadata.namespace),
+                node=node,
+                has_ended=pod_object.has_ended,
             )
 
     def _pods_listed(self, pods: list[objects.WatchedPod]) -> None:
         bound = [pod for pod in pods if pod.node]
-        self.state.pods_listed(bound, self.clock(), self.watch.pods.list_began)
+        self.state.pods_listed(
+            bound,
+            self.clock(),
+            self.watch.pods.list_began,
+            is_cached=self.watch.pods.list_is_cached,
+        )
 
     def _pod_seen(self, pod: objects.WatchedPod) -> None:
-        if not pod.node:
+        if pod.has_ended:
             self._pod_gone(pod)
-            return
+        elif pod.node:
+            self.state.pod_seen(pod, self.clock())
+            self.answers.forget(pod.pod.uid)
 
-        self.state.pod_seen(pod, self.clock())
-        self.answers.forget(pod.pod.uid)
+        # one without a node is as it was before its binding: no server takes a binding back
 
     def _pod_gone(self, pod: objects.WatchedPod) -> None:
-        self.state.pod_gone(pod.pod.uid, self.clock())
-        self.answers.forget(pod.pod.uid)
+        """Take in that a pod is deleted, or not selected any more.
+
+        The kubelet may be at it still. The event shows the pod as it was before, also where it has
+        ended since: that is asked, unless a report tells.
+        """
+        uid = pod.pod.uid
+        self.answers.forget(uid)
+        if pod.has_ended:
+            self.state.pod_gone(uid, self.clock())
+            return
+
+        self.state.pod_vanished(uid, self.clock())
+        if self.state.is_vanished(uid):
+            self.watch.look_for(pod.pod)
 
     async def run(self) -> None:
         """Follow the cluster until cancelled."""

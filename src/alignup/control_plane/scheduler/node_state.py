@@ -4,7 +4,8 @@
 is, or soon will be: pods that were bound since the report are admitted in the order of their
 binding, as the kubelet will; a pod that ends keeps what it holds until a report says otherwise. A
 kubelet gives to one container after another, and is read meanwhile: a pod of which a report lists
-only a part counts as bound since.
+only a part counts as bound since. A pod that is seen no longer may run all the same: what it holds
+is free once a report leaves it out, or once it is sure to have ended and no report came for long.
 
 `AmountsMember` is a node of which only a NodeResourceTopology object is known. A pod that was bound
 since is subtracted where the kubelet would most likely place it, until the object catches up: its
@@ -48,15 +49,32 @@ class ExactMember:
         pods: the pods that are bound to it, in the order of their binding.
         holdings: what it reports; None: it reports nothing, so that only the order of pods is
             known.
+        now: seconds on any clock that never goes back.
 
     Raises:
         AlignupError: the report does not fit the node.
     """
 
-    __slots__ = ("_doubted", "_leaving", "_reported", "name", "node", "pods", "reports", "template")
+    __slots__ = (
+        "_doubted",
+        "_ended",
+        "_leaving",
+        "_reported",
+        "_written_off",
+        "name",
+        "node",
+        "pods",
+        "reports",
+        "template",
+    )
 
     def __init__(
-        self, name: str, template: Node, pods: Iterable[WatchedPod], holdings: Holdings | None
+        self,
+        name: str,
+        template: Node,
+        pods: Iterable[WatchedPod],
+        holdings: Holdings | None,
+        now: float = 0.0,
     ) -> None:
         self.name = name
         self.template = template
@@ -66,14 +84,20 @@ class ExactMember:
         self.pods: dict[str, WatchedPod] = {pod.pod.uid: pod for pod in pods}
         # Whether the node says what its pods hold.
         self.reports = holdings is not None
+        # By uid, since when a pod is leaving, or not seen any more.
         self._leaving: dict[str, float] = {}
-        # By uid, pods that were admitted here beside one that is gone: whether there, too, is
-        # unknown.
+        # By uid, since when a pod that the report lists is known to have ended.
+        self._ended: dict[str, float] = {}
+        # By uid, what the report lists and is not believed any more: the pod ended long ago.
+        self._written_off: dict[str, PodHolding] = {}
+        # By uid, pods that were refused here, or admitted beside one that is gone: whether there,
+        # too, is unknown.
         self._doubted: dict[str, float] = {}
 
         self._reported = _NOBODY  # no pod was in a report before the first
         self._reported = self._whole(holdings or _NOBODY, {})
         self.node = self._rebuilt()
+        self._doubt_refused(now)
 
     @property
     def pending(self) -> tuple[str, ...]:
@@ -103,31 +127,83 @@ class ExactMember:
 
         Then the place of the other one is not known.
         """
-        is_doubted = self._doubted and not self._doubted.keys().isdisjoint(self.unsettled)
-        return bool(is_doubted or (self._leaving and self.pending))
+        if self._doubted and not self._doubted.keys().isdisjoint(self.unsettled):
+            return True
+
+        # one that is seen no longer has no other in its way but those that are
+        return bool(self._leaving) and any(
+            uid not in self._leaving or self.pods[uid].is_leaving for uid in self.unsettled
+        )
 
     def bind(self, bound: WatchedPod, now: float) -> bool:
-        """Count a pod that was bound to this node, or that changed since.
+        """Count a pod that was bound to this node, that changed since, or that is seen again.
 
-        Return whether the node was asked.
+        Return whether the node holds something else now.
         """
         uid = bound.pod.uid
-        asks = uid not in self.pods and not self.node.manager.has_pod(uid)
-        self.pods[uid] = bound
-        if asks:
-            _admit(self.node, bound.pod)
+        self._ended.pop(uid, None)
         if bound.is_leaving and self.reports:
             self._leaving.setdefault(uid, now)
+        else:
+            self._leaving.pop(uid, None)
+
+        asks = uid not in self.pods and not self.node.manager.has_pod(uid)
+        self.pods[uid] = bound
+        if asks and uid in self._written_off:
+            holding = self._written_off.pop(uid)
+            self._reported = Holdings([*self._reported.pods, holding])
+            self.node = self._rebuilt()
+        elif asks:
+            _admit(self.node, bound.pod)
+            if not self.node.manager.has_pod(uid):
+                self._doubt_refused(now)
         return asks
 
+    def _doubt_refused(self, now: float) -> None:
+        """Note which pods were refused here.
+
+        Their kubelet takes them all the same where another pod that is in their way here is gone.
+        """
+        if self.reports:
+            for uid in self.pods:
+                if not self.node.manager.has_pod(uid):
+                    self._doubted.setdefault(uid, now)
+
+    def vanish(self, uid: str, now: float) -> None:
+        """Note that a pod is seen no longer.
+
+        Its kubelet may run it all the same, so it counts until `gone`, or until a report that
+        listed it leaves it out.
+        """
+        if uid in self.pods and self.reports:
+            self._leaving.setdefault(uid, now)
+
+    def lists(self, uid: str) -> bool:
+        """Return whether the last report says what a pod holds."""
+        return uid in self._listed()
+
+    def may_hold(self, uid: str) -> bool:
+        """Return whether a pod holds anything: by the report, by its place here, or elsewhere.
+
+        Its kubelet may have taken one that was refused here.
+        """
+        if uid in self._listed():
+            return True
+        if uid not in self.pods:
+            return False
+        if not self.node.manager.has_pod(uid):
+            return True
+        return bool(pod_holding(self.node, self.pods[uid].pod).containers)
+
     def gone(self, uid: str, now: float) -> bool:
-        """Remove a pod that has ended, or was deleted, or was never bound after all.
+        """Remove a pod that has ended, or was never bound after all.
 
         Return whether that frees anything. What it held stays taken until a report leaves it out,
         if a report has listed it.
         """
         if uid in self.pods and self.reports and uid in self._listed():
             self._leaving.setdefault(uid, now)
+            self._ended.setdefault(uid, now)
             return False
 
         if uid in self.pods and self.reports:
@@ -147,14 +223,15 @@ class ExactMember:
         """Free what a pod holds; return whether that was anything."""
         self.pods.pop(uid, None)
         self._leaving.pop(uid, None)
+        self._ended.pop(uid, None)
 
         is_present = self.node.manager.has_pod(uid)
         if is_present:
             self.node.remove(uid)
         return is_present
 
-    def report(self, holdings: Holdings) -> bool:
-        """Take in what the node says of its pods.
+    def report(self, holdings: Holdings, now: float = 0.0) -> bool:
+        """Take in what the node says of its pods, at a moment of the clock of the pods.
 
         Return whether it made a difference for what can be admitted.
 
@@ -180,6 +257,8 @@ class ExactMember:
         pods_before = self.pods
         self._reported = holdings
         self.pods = {uid: pod for uid, pod in pods_before.items() if uid not in ended}
+        written_off = self._written_off
+        self._written_off = {}  # what the node says now counts
 
         if did_report and agrees:
             return was_uncertain and not self.is_uncertain
@@ -189,27 +268,38 @@ class ExactMember:
         except Exception:
             self._reported = before
             self.pods = pods_before
+            self._written_off = written_off
             raise
 
         self.reports = True
         self._leaving = {uid: since for uid, since in self._leaving.items() if uid in self.pods}
+        self._ended = {uid: since for uid, since in self._ended.items() if uid in self.pods}
+        self._doubt_refused(now)
         return True
 
     def expire(self, moment: float) -> bool:
-        """Free what pods hold that left before a moment, though no report says so.
+        """Free what pods hold that ended before a moment, though no report says so.
 
-        Return whether there were any.
+        A kubelet may take as long as their grace period to end them. Return whether anything is
+        known better than before.
         """
-        overdue = [uid for uid, since in self._leaving.items() if since < moment]
-        self._reported = Holdings(
-            [holding for holding in self._reported.pods if holding.uid not in overdue]
-        )
-        for uid in overdue:
-            self._forget(uid)
+        overdue = self._since_before(moment, self._ended)
+        if overdue:
+            holdings = self._reported.pods
+            self._reported = Holdings([pod for pod in holdings if pod.uid not in overdue])
+            self._written_off |= {pod.uid: pod for pod in holdings if pod.uid in overdue}
+            for uid in overdue:
+                self._forget(uid)
 
-        doubted = len(self._doubted)
+        uncertain = len(self._doubted) + len(self._leaving)
         self._doubted = {uid: since for uid, since in self._doubted.items() if since >= moment}
-        return bool(overdue) or len(self._doubted) < doubted
+        for uid in self._since_before(moment, self._leaving):
+            del self._leaving[uid]
+        return bool(overdue) or len(self._doubted) + len(self._leaving) < uncertain
+
+    def _since_before(self, moment: float, moments: Mapping[str, float]) -> set[str]:
+        """Return the pods whose grace period, if it began at their moment, was over before one."""
+        return {uid for uid, since in moments.items() if since + self.pods[uid].grace < moment}
 
     def _whole(self, holdings: Holdings, own_holdings: Mapping[str, PodHolding]) -> Holdings:
         """Return a report without the pods that the kubelet was still giving to while it was read.
@@ -348,6 +438,17 @@ class AmountsMember:
             self._pending[uid] = mask, now
         self.pods[uid] = bound
         self._count()
+
+    def vanish(self, uid: str, _now: float) -> None:
+        """Note that a pod is seen no longer: it counts until `gone`."""
+
+    def lists(self, uid: str) -> bool:
+        """Return whether the object knows of a pod."""
+        return uid not in self._pending
+
+    def may_hold(self, uid: str) -> bool:
+        """Return whether a pod is counted beside the object."""
+        return uid in self._pending
 
     def gone(self, uid: str, _now: float = 0.0) -> bool:
         """Forget a pod that has ended; return whether that frees any.

@@ -83,11 +83,32 @@ def test_a_record_has_the_facts_that_requests_do_not_tell() -> None:
 
 
 @pytest.mark.parametrize(
+    ("spec", "metadata", "grace"),
+    [
+        ({}, {}, 0),
+        ({"terminationGracePeriodSeconds": 30}, {}, 30),
+        ({"terminationGracePeriodSeconds": 30}, {"deletionGracePeriodSeconds": 600}, 600),
+        ({"terminationGracePeriodSeconds": 30}, {"deletionGracePeriodSeconds": 0}, 30),
+        ({"terminationGracePeriodSeconds": -1}, {}, 0),
+    ],
+)
+def test_a_kubelet_may_take_the_longest_grace_period_that_the_object_names(
+    spec, metadata, grace
+) -> None:
+    pod = pod_object("p", "n")
+    pod["spec"] |= spec
+    pod["metadata"] |= metadata
+    assert read(pod).grace == grace
+
+
+@pytest.mark.parametrize(
     ("phase", "node"),
     [("Pending", "n"), ("Running", "n"), ("Unknown", "n"), ("Succeeded", ""), ("Failed", "")],
 )
 def test_a_pod_that_has_ended_is_on_no_node(phase, node) -> None:
-    assert read({**pod_object("p", "n"), "status": {"phase": phase}}).node == node
+    record = read({**pod_object("p", "n"), "status": {"phase": phase}})
+    assert record.node == node
+    assert record.has_ended is not bool(node)
 
 
 @pytest.mark.parametrize(

@@ -330,3 +330,55 @@ def test_levels_are_counted_whatever_the_interpreter_could_bear(is_listed) -> No
     check(scenario)
     assert b"[" * (DEPTH_LIMIT - 1) in text_by_name["pod-most"]
     assert b"[null]" in text_by_name["pod-more"]
+
+
+def test_a_cached_list_asks_for_what_the_server_remembers_in_pages() -> None:
+    async def scenario() -> None:
+        stub = ApiStub()
+        stub.page = 3
+        for number in range(7):
+            await add(stub, f"p{number}")
+        async with following(stub) as (follower, names):
+            await stub.delete(PODS, "p0", "default", silently=True)
+            first = len(stub.lists)
+            await follower.list_again(cached=True)
+            assert follower.list_is_cached
+            assert sorted(names.versions) == [f"p{number}" for number in range(1, 7)]
+            versions = [query.get("resourceVersion") for query in stub.lists[first:]]
+            assert versions == ["0", None]
+            await follower.list_again()
+            assert not follower.list_is_cached
+            assert "resourceVersion" not in stub.lists[-1]
+
+    check(scenario)
+
+
+def test_a_cached_list_from_before_what_was_seen_is_not_believed() -> None:
+    async def scenario() -> None:
+        stub = ApiStub()
+        await add(stub, "old")
+        behind = stub.version, {key: dict(pod) for key, pod in stub.objects[PODS].items()}
+        async with following(stub) as (follower, names):
+            await add(stub, "new")
+            await until(lambda: "new" in names.versions)
+            stub.behind = behind
+            await follower.list_again(cached=True)
+            assert sorted(names.versions) == ["new", "old"]
+            assert not follower.list_is_cached
+
+            stub.behind = stub.version, behind[1]  # it is as new as it says
+            await follower.list_again(cached=True)
+            assert list(names.versions) == ["old"]
+
+    check(scenario)
+
+
+def test_who_waits_for_a_full_list_gets_one_beside_those_who_wait_for_a_cached_one() -> None:
+    async def scenario() -> None:
+        stub = ApiStub()
+        await add(stub, "p")
+        async with following(stub) as (follower, _):
+            await asyncio.gather(follower.list_again(cached=True), follower.list_again())
+            assert not follower.list_is_cached
+
+    check(scenario)

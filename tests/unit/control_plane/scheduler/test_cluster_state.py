@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from alignup import Node, read_machine
 from alignup.claims.objects import Pool, Slice
-from alignup.control_plane.api_server.objects import decode_pod
+from alignup.control_plane.api_server.objects import WatchedPod, decode_pod
 from alignup.control_plane.scheduler.cluster_state import (
     LONGEST_BINDING,
     REPORT_DELAY,
@@ -316,6 +316,190 @@ def test_a_pod_that_a_report_has_ended_does_not_come_back_with_a_late_event() ->
     assert admits(state, "n", cpu=4)
     state.pod_gone("uid-a", 2)
     assert not state.uncertain
+
+
+def mirror(copy: str) -> WatchedPod:
+    """The copy of a static pod of four CPUs, which an API server knows by a uid of its own."""
+    made = pod_object("static-n", "n", cpu=4)
+    made["metadata"] |= {
+        "uid": copy,
+        "annotations": {
+            "kubernetes.io/config.mirror": "hash",
+            "kubernetes.io/config.hash": "hash",
+            "kubernetes.io/config.source": "file",
+        },
+        "ownerReferences": [{"kind": "Node", "name": "n", "uid": "of-n", "controller": True}],
+    }
+    return READER.read(decode_pod(json.dumps(made).encode()))
+
+
+def test_a_static_pod_whose_copy_is_deleted_and_made_anew_keeps_its_cpus() -> None:
+    """As after `kubectl delete` of it, or after a drain: the kubelet runs it on."""
+    state, kubelet = ClusterState(), EMPTY.copy()
+    first = mirror("first")
+    kubelet.admit(first.pod)
+    state.report_seen(exact("n", holdings=kubelet), 0)
+    state.pod_seen(first, 1)
+    assert not admits(state, "n", cpu=4)
+    state.pod_gone("hash", 10)
+    state.pod_seen(mirror("second"), 11)
+    for moment in range(12, 700, 5):
+        state.report_seen(exact("n", holdings=kubelet), moment)
+        state.tick(moment)
+        assert not admits(state, "n", cpu=4)
+
+    # the deletion of the first is told once more, and the copy is there when all are listed
+    state.pod_gone("hash", 700)
+    for moment in range(701, 900, 5):
+        state.tick(moment)
+        assert not admits(state, "n", cpu=4)
+
+
+@pytest.mark.parametrize("reported", [True, False])
+@pytest.mark.parametrize("seen_again", [1, 50, 100, 500])
+@pytest.mark.parametrize("how", ["list", "event"])
+def test_a_pod_that_is_seen_again_keeps_what_it_holds(how, seen_again, reported) -> None:
+    """A list of an API server's cache may be behind, and an event wrong."""
+    state, kubelet = ClusterState(), EMPTY.copy()
+    pod = watched("a", "n", cpu=4)
+    state.report_seen(exact("n"), 0)
+    state.pod_seen(pod, 1)
+    kubelet.admit(pod.pod)
+    if reported:
+        state.report_seen(exact("n", holdings=kubelet), 2)
+
+    if how == "list":
+        state.pods_listed([], 3)
+    else:
+        state.pod_vanished("uid-a", 3)
+    for moment in range(4, 3 + seen_again):
+        state.tick(moment)
+        assert not admits(state, "n", cpu=4)
+
+    if seen_again < 500:
+        state.pod_seen(pod, 3 + seen_again)
+    else:
+        state.pods_listed([pod], 3 + seen_again)
+    state.report_seen(exact("n", holdings=kubelet), 600)
+    for moment in range(600, 800):
+        state.tick(moment)
+        assert not admits(state, "n", cpu=4)
+    assert not state.uncertain
+
+
+@pytest.mark.parametrize("reported", [True, False])
+def test_a_pod_that_vanished_for_good_holds_nothing_soon_after_a_list_without_it(reported) -> None:
+    state, kubelet = ClusterState(), EMPTY.copy()
+    pod = replace(watched("a", "n", cpu=4), grace=30)
+    state.report_seen(exact("n"), 0)
+    state.pod_seen(pod, 0)
+    kubelet.admit(pod.pod)
+    wait = REPORT_DELAY
+    if reported:
+        state.report_seen(exact("n", holdings=kubelet), 0)
+        wait = SLOWEST_REPORT + pod.grace
+
+    state.pods_listed([], 0)
+    assert not state.is_overdue(wait)
+    state.pods_listed([], wait)  # too early: what is behind may be so for a while
+    state.tick(wait + 1)
+    assert not admits(state, "n", cpu=4)
+    assert state.is_overdue(wait + 1)
+    state.pods_listed([], wait + 1)
+    state.tick(wait + 2)
+    assert admits(state, "n", cpu=4)
+    state.tick(wait + SLOWEST_REPORT + 2)
+    assert not state.uncertain
+    assert not state.is_overdue(10_000)
+
+
+def test_a_pod_that_was_looked_for_in_vain_holds_nothing_soon_after() -> None:
+    state = ClusterState()
+    state.report_seen(exact("n"), 0)
+    state.pod_seen(watched("a", "n", cpu=4), 0)
+    state.pod_vanished("uid-a", 0)
+    state.pod_missing("uid-a")
+    state.tick(REPORT_DELAY)
+    assert not admits(state, "n", cpu=4)
+    state.tick(REPORT_DELAY + 1)
+    assert admits(state, "n", cpu=4)
+
+
+def test_a_kubelet_has_as_long_as_the_grace_period_to_end_a_pod() -> None:
+    state, kubelet = ClusterState(), EMPTY.copy()
+    pod = replace(watched("a", "n", cpu=4), grace=600)
+    kubelet.admit(pod.pod)
+    state.pod_seen(replace(pod, is_leaving=True), 0)
+    state.report_seen(exact("n", holdings=kubelet), 0)
+    state.tick(500)
+    assert not admits(state, "n", cpu=4)
+    state.pod_gone("uid-a", 500)
+    state.tick(500 + 600 + SLOWEST_REPORT)
+    assert not admits(state, "n", cpu=4)
+    state.tick(500 + 600 + SLOWEST_REPORT + 1)
+    assert admits(state, "n", cpu=4)
+
+
+def test_what_was_given_up_and_is_seen_again_holds_what_the_report_says() -> None:
+    """The same report comes again and again: no other one mends it."""
+    state, kubelet = ClusterState(), EMPTY.copy()
+    for name in ("old", "a"):
+        kubelet.admit(watched(name, cpu=3).pod)
+    kubelet.remove("uid-old")
+    state.pod_seen(watched("a", "n", cpu=3), 0)
+    state.report_seen(exact("n", holdings=kubelet), 0)
+    assert str(state.members["n"].node.cpu.free_cpus) == "1-3,7"
+    state.pod_gone("uid-a", 0)
+    state.tick(SLOWEST_REPORT + 1)
+    assert str(state.members["n"].node.cpu.free_cpus) == "1-7"
+    state.pod_seen(watched("a", "n", cpu=3), 100)
+    assert str(state.members["n"].node.cpu.free_cpus) == "1-3,7"
+    assert not admits(state, "n", cpu=4)
+    assert not state.has_unreported()
+
+
+def test_only_pods_that_hold_what_no_report_lists_let_lists_be_asked_for() -> None:
+    state, kubelet = ClusterState(), EMPTY.copy()
+    state.report_seen(exact("n"), 0)
+    state.report_seen(report("m"), 0)
+    state.pod_seen(watched("shared", "n", cpu="500m", memory="0"), 0)
+    assert not state.has_unreported()
+    state.pod_seen(watched("a", "n", cpu=3), 0)
+    assert state.has_unreported()
+    kubelet.admit(watched("a", cpu=3).pod)
+    state.report_seen(exact("n", holdings=kubelet), 0)
+    assert not state.has_unreported()
+    state.pod_seen(watched("b", "m", cpu=3), 0)
+    assert state.has_unreported()
+    state.tick(SLOWEST_REPORT + 1)
+    assert not state.has_unreported()
+
+
+def test_a_list_that_may_be_behind_ends_no_pod_that_was_bound_meanwhile() -> None:
+    state = ClusterState()
+    state.assume(watched("a", "n"), 0)
+    state.assumed_rightly("uid-a", 1)
+    state.pods_listed([], 5, 4, is_cached=True)
+    assert state.pods
+    state.pods_listed([], 5, 4)
+    assert not state.pods
+
+
+def test_a_node_is_passed_over_while_a_pod_that_it_would_refuse_is_not_reported() -> None:
+    """What is in its way here may be gone there: then the kubelet has it."""
+    state, kubelet = ClusterState(), EMPTY.copy()
+    state.report_seen(exact("n"), 0)
+    state.pod_seen(watched("phantom", "n", cpu=4), 0)
+    other = watched("other", "n", cpu=4, gpu=1)
+    state.pod_seen(watched("small", "n", cpu=1), 0)
+    state.pod_seen(other, 0)
+    assert state.uncertain == {"n"}
+    kubelet.admit(watched("small", cpu=1).pod)
+    kubelet.admit(other.pod)
+    state.report_seen(exact("n", holdings=kubelet), 1)
+    state.pod_gone("uid-phantom", 2)
+    assert state.uncertain == set()
+    assert not admits(state, "n", cpu=1, gpu=2)
 
 
 def test_a_pod_that_a_list_shows_is_assumed_no_longer() -> None:

@@ -236,10 +236,116 @@ def test_a_refused_pod_is_woken_by_its_node_when_another_ends() -> None:
             refused = await client.filter(pod_object("q", cpu=4), "a")
             assert refused["FailedNodes"] == {"a": "NUMA: not enough cpu is free on the node"}
             assert WOKEN not in client.stub.get(NODES, "a")["metadata"].get("annotations", {})
-            await client.stub.delete(PODS, "p", "default")
+            ended = {**pod_object("p", "a", cpu=4), "status": {"phase": "Failed"}}
+            await client.stub.put(PODS, ended)
             await until(
                 lambda: WOKEN in client.stub.get(NODES, "a")["metadata"].get("annotations", {})
             )
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("replaced", [True, False])
+def test_a_pod_deleted_before_any_report_is_free_once_one_should_have_come(
+    monkeypatch, replaced
+) -> None:
+    """Its kubelet may have taken it, and takes its time to end it: then a report says so."""
+    monkeypatch.setattr(cluster_watch, "_TICK_SECONDS", 0.01)
+
+    async def scenario() -> None:
+        async with extender("a") as client:
+            ahead = [0.0]
+            client.extender.clock = lambda: time.monotonic() + ahead[0]
+            client.extender.watch.clock = client.extender.clock
+            await client.stub.put(PODS, pod_object("p", "a", cpu=4))
+            await until(lambda: client.extender.state.pods)
+            await client.stub.delete(PODS, "p", "default")
+            if replaced:
+                another = pod_object("p", "", cpu=4)
+                another["metadata"]["uid"] = "uid-another"
+                await client.stub.put(PODS, another)
+            await until(lambda: not client.extender.state.pods)
+            assert (await client.filter(pod_object("q", cpu=4), "a"))["NodeNames"] == []
+            lists = len(client.stub.lists)
+            ahead[0] = REPORT_DELAY + 1
+            await until(lambda: client.extender.state.members["a"].node.pods == ())
+            assert (await client.filter(pod_object("q", cpu=4), "a"))["NodeNames"] == ["a"]
+            assert len(client.stub.lists) == lists
+
+    asyncio.run(scenario())
+
+
+def test_a_pod_that_was_said_to_be_gone_and_is_there_is_seen_again() -> None:
+    async def scenario() -> None:
+        async with extender("a") as client:
+            await client.stub.put(PODS, pod_object("p", "a", cpu=4))
+            await until(lambda: client.extender.state.pods)
+            stub = client.stub
+            async with stub.changed:
+                stub.version += 1
+                stored = stub.get(PODS, "p", "default")
+                stub.events.append((stub.version, PODS, "DELETED", stored, stored))
+                stub.changed.notify_all()
+            await until(lambda: ("GET", "/api/v1/namespaces/default/pods/p") in stub.requests)
+            await until(lambda: client.extender.state.pods)
+            assert (await client.filter(pod_object("q", cpu=4), "a"))["NodeNames"] == []
+
+    asyncio.run(scenario())
+
+
+def test_an_event_without_the_name_of_a_node_changes_nothing() -> None:
+    """No server takes a binding back: the event is from before it."""
+
+    async def scenario() -> None:
+        async with extender("a") as client:
+            for name in ("p", "x"):
+                await client.stub.put(PODS, pod_object(name, "a", cpu=2))
+            await until(lambda: len(client.extender.state.pods) == 2)
+            unbound = client.extender.read(decode_pod(json.dumps(pod_object("p")).encode()))
+            client.extender._pod_seen(unbound)
+            assert client.extender.state.pods["uid-p"].node == "a"
+
+    asyncio.run(scenario())
+
+
+def test_a_pod_that_goes_without_an_event_before_any_report_is_missed_soon(monkeypatch) -> None:
+    """Lists that are cheap for the server are enough: what it remembers, in pages."""
+    monkeypatch.setattr(cluster_watch, "_TICK_SECONDS", 0.01)
+    monkeypatch.setattr(cluster_watch, "_RELIST_SECONDS", (0.01, 0.02))
+
+    async def scenario() -> None:
+        async with extender("a") as client:
+            ahead = [0.0]
+            client.extender.clock = lambda: time.monotonic() + ahead[0]
+            client.extender.watch.clock = client.extender.clock
+            client.extender.watch.pods._clock = client.extender.clock
+            await client.stub.put(PODS, pod_object("p", "a", cpu=4))
+            await until(lambda: client.extender.state.pods)
+            await client.stub.delete(PODS, "p", "default", silently=True)
+            await until(lambda: not client.extender.state.pods)
+            assert any(query.get("resourceVersion") == "0" for query in client.stub.lists)
+            ahead[0] = REPORT_DELAY + 1
+            await until(lambda: client.extender.state.members["a"].node.pods == ())
+            assert (await client.filter(pod_object("q", cpu=4), "a"))["NodeNames"] == ["a"]
+
+    asyncio.run(scenario())
+
+
+def test_nothing_is_listed_again_while_reports_have_all_pods(monkeypatch) -> None:
+    monkeypatch.setattr(cluster_watch, "_RELIST_SECONDS", (0.01, 0.02))
+
+    async def scenario() -> None:
+        async with extender("a") as client:
+            lists = len(client.stub.lists)
+            pod, kubelet = pod_object("p", "a", cpu=4), EMPTY.copy()
+            kubelet.admit(pod)
+            reported = topology("a", described=description(), holdings=kubelet)
+            await client.stub.put(TOPOLOGIES, reported)
+            await until(lambda: client.extender.state.members["a"].node.pods)
+            await client.stub.put(PODS, pod)
+            await until(lambda: client.extender.state.pods)
+            await asyncio.sleep(0.1)
+            assert len(client.stub.lists) == lists
 
     asyncio.run(scenario())
 

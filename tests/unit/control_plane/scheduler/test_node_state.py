@@ -160,6 +160,18 @@ def test_a_report_that_never_comes_is_not_waited_for_for_ever() -> None:
     assert str(node_copy.node.cpu.free_cpus) == "1-7"
 
 
+def test_a_pod_that_had_ended_and_is_seen_again_is_waited_for_no_longer() -> None:
+    kubelet = EMPTY.copy()
+    kubelet.admit(watched("a", cpu=3).pod)
+    node_copy = member(kubelet)
+    node_copy.bind(watched("a", "n", cpu=3), 0)
+    node_copy.gone("uid-a", 5)
+    node_copy.bind(watched("a", "n", cpu=3), 6)
+    assert not node_copy.is_uncertain
+    assert not node_copy.expire(100)
+    assert str(node_copy.node.cpu.free_cpus) == "4-7"
+
+
 def test_a_report_that_lists_a_pod_that_was_waited_for_too_long_is_believed_again() -> None:
     kubelet = EMPTY.copy()
     kubelet.admit(watched("a", cpu=3).pod)
