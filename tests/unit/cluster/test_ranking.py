@@ -104,6 +104,18 @@ def test_nodes_of_which_claims_cannot_be_told_come_behind_those_that_meet_before
     )
     assert names(cluster, ranked(cluster, claiming)) == ["near", "unknown", "far"]
 
+    cluster = Cluster.from_nodes({"far": with_device(1), "plain": node(), "near": with_device(0)})
+    ranking = ranked(cluster, claiming)
+    assert names(cluster, ranking) == ["near", "plain", "far"]
+    assert ranking.unmanaged == ("plain",)
+
+    ranking = rank(
+        cluster, claiming, cluster.evaluate(claiming), Fit(cluster), require_dra_alignment=True
+    )
+    assert names(cluster, ranking) == ["near"]
+    assert ranking.unmanaged == ()
+    assert [refused.node for refused in ranking.refused] == ["plain", "far"]
+
 
 def test_a_pod_can_bring_its_policy_to_a_node_without_one() -> None:
     annotation = {
