@@ -193,7 +193,7 @@ def _memory_policy() -> tuple[int, int] | None:
 
     mode = ctypes.c_int(0)
     mask_words = (ctypes.c_uint64 * _WORDS)()
-    size = ctypes.c_ulong(_WORDS * _WORD + 1)
+    size = ctypes.c_ulong(_WORDS * _WORD)
     if _call(0, ctypes.byref(mode), mask_words, size, None, ctypes.c_ulong(0)):
         return None
 
