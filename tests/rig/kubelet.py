@@ -16,10 +16,11 @@ import time
 import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
+from uuid import uuid4
 
 from inputs.kernel_trees import NODE
 from rig.control_plane import free_address
-from rig.pretend_machine import lay_out, mounts
+from rig.pretend_machine import BOOT_ID, lay_out, mounts
 from rig.processes import Processes, RigError
 from rig.programs import BIN
 
@@ -222,6 +223,7 @@ class Kubelet:
             shutil.rmtree(self.root / "sys")
             lay_out(self.root, files)
 
+        (self.root / BOOT_ID).write_text(f"{uuid4()}\n")
         for socket in (self.folder / "cri.sock", self.state / "device-plugins/kubelet.sock"):
             socket.unlink(missing_ok=True)
 

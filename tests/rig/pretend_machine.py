@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from inputs.kernel_trees import CPU, NODE, write
 from inputs.machine_shapes import Shape
@@ -12,7 +13,7 @@ from inputs.machine_shapes import Shape
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = ["files_of", "lay_out", "mounts"]
+__all__ = ["BOOT_ID", "files_of", "lay_out", "mounts"]
 
 SETTINGS = (
     "vm/overcommit_memory",
@@ -23,6 +24,8 @@ SETTINGS = (
     "kernel/keys/root_maxbytes",
 )
 """What a kubelet changes below /proc/sys."""
+
+BOOT_ID = "proc/sys/kernel/random/boot_id"
 
 
 def files_of(described: Mapping[str, Any]) -> dict[str, str]:
@@ -71,6 +74,8 @@ def lay_out(root: Path, files: Mapping[str, str]) -> Path:
         real = Path("/proc/sys", name)
         added[f"proc/sys/{name}"] = real.read_text() if real.exists() else "0\n"
 
+    added[BOOT_ID] = f"{uuid4()}\n"
+
     write(root, {**files, **added})
     (root / "sys/kernel/mm/hugepages").mkdir(parents=True, exist_ok=True)
     for path, text in files.items():
@@ -86,7 +91,7 @@ def lay_out(root: Path, files: Mapping[str, str]) -> Path:
 
 def mounts(root: Path) -> Iterator[tuple[Path, Path]]:
     """Yield what of a machine is mounted where, for a kubelet that sees nothing else."""
-    for name in (CPU, NODE, "sys/kernel/mm/hugepages", "proc/meminfo", "proc/cpuinfo"):
+    for name in (CPU, NODE, "sys/kernel/mm/hugepages", "proc/meminfo", "proc/cpuinfo", BOOT_ID):
         yield root / name, Path("/", name)
     for name in SETTINGS:
         yield root / "proc/sys" / name, Path("/proc/sys", name)

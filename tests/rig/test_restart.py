@@ -25,8 +25,10 @@ from alignup.kubelet.layout import FolderFiles
 from inputs.kernel_trees import NODE, server
 from inputs.kubelet_files import guaranteed
 from rig.lone_kubelet import NODE_NAME, KubeletRig, why_not
-from rig.pretend_machine import lay_out
+from rig.pretend_machine import BOOT_ID, lay_out
 from rig.processes import RigError
+from rig.published_kubelets import PROGRAMS
+from rig.servers import control_plane, need_rig
 
 pytestmark = [
     pytest.mark.slow,
@@ -322,6 +324,57 @@ def test_a_boot_with_a_little_less_memory_keeps_the_kubelet_from_starting():
 def test_a_boot_with_other_numbers_of_cpus_parts_pods_from_their_memory():
     assert booted("single-numa-node", swapped)["without"] == "TopologyAffinityError"
     assert booted("best-effort", swapped)["without"] == ""
+
+
+def test_a_node_of_a_cluster_is_booted():
+    """A kubelet tells of another boot id with an event, and does nothing else about it."""
+    need_rig(*PROGRAMS)
+    folder = Path(tempfile.mkdtemp(prefix="k", dir="/tmp"))
+    files = server(sockets=2, cores=8, nodes=2, memory=16 << 20)
+    overlay = {"topologyManagerPolicy": "restricted"}
+    devices = {"nvidia.com/gpu": GPUS}
+    with control_plane() as plane, KubeletRig(folder, files, overlay, devices, plane) as rig:
+        wishes = {"first": (2, 1, 1), "without": (4, 1), "last": (2, 1, 2)}
+        for name, wish in wishes.items():
+            pod = guaranteed(name, wish)
+            pod["metadata"].pop("uid")
+            assert rig.admit(pod)["phase"] == "Running"
+
+        rig.record()
+        options = {"config": rig.config_file, "kubelet_version": rig.version}
+        foretold = foretell(FolderFiles(rig.root), options, after_boot=True)
+        before = listed_cpus(rig)
+        rig.boot()
+        rejected = {
+            outcome.pod.name for outcome in foretold.outcomes if outcome.refusal is not None
+        }
+        assert {outcome.pod.name for outcome in foretold.outcomes} == set(wishes)
+
+        def is_told():
+            statuses = {name: rig.status(name) for name in wishes}
+            return all(
+                (status["phase"] == "Failed") is (name in rejected)
+                for name, status in statuses.items()
+            )
+
+        plane.processes.wait_for("kube-apiserver", "pods are rejected", is_told)
+        for name in rejected:
+            assert "no healthy devices present" in rig.status(name)["message"]
+
+        def boots():
+            events = plane.client.get("/api/v1/events")["items"]
+            return [event["message"] for event in events if event["reason"] == "Rebooted"]
+
+        [message] = plane.processes.wait_for("kube-apiserver", "the boot is told", boots)
+        assert message.endswith(f"boot id: {(rig.root / BOOT_ID).read_text().strip()}")
+        cpus = listed_cpus(rig)
+        assert cpus["without", "c0"] == before["without", "c0"]
+
+        rig.offer_again()
+        assert {rig.status(name)["phase"] for name in rejected} == {"Failed"}  # it stays so
+
+    shutil.rmtree(folder, ignore_errors=True)
+    assert rejected == {"first", "last"}
 
 
 def carry_out(rig, suggestion, manifest, names):  # noqa: C901  # a step each
