@@ -152,3 +152,18 @@ def test_a_list_that_is_longer_than_any_is_refused():
     assert len(CPUSet.parse(",".join(map(str, range(0, 65536, 2))))) == 32768
     with pytest.raises(InputError, match="a CPU list of up to 262144 characters"):
         CPUSet.parse("0-65535," * 40_000 + "0")
+
+
+@pytest.mark.parametrize("text", [f"{CPU_LIMIT}", f"0-{CPU_LIMIT}", f"0-{CPU_LIMIT}:{CPU_LIMIT}"])
+def test_a_list_ends_below_the_limit(text: str) -> None:
+    with pytest.raises(InputError, match=f"expected CPU numbers below {CPU_LIMIT}"):
+        CPUSet.parse(text)
+
+
+def test_a_list_may_be_as_long_as_one_of_all_cpus_needs_to_be() -> None:
+    whole = "0," * (2 * CPU_LIMIT - 1) + "17"
+    assert CPUSet.parse(f"\n{whole}\n") == CPUSet([0, 17])
+    with pytest.raises(
+        InputError, match=f"expected a CPU list of up to {4 * CPU_LIMIT} characters"
+    ):
+        CPUSet.parse(f"{whole}0")

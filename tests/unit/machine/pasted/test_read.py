@@ -428,6 +428,8 @@ def test_nodes_of_which_hwloc_says_what_memory_they_are():
             "node 0 cpus is cut off, or no list of numbers: give all of it in x",
         ),
         ("node 0 cpus: 99999999999", "CPU numbers below 65536"),
+        ("node 0 cpus: 65536", "CPU numbers below 65536"),
+        ("node 0 cpus: 1 00000000065536", "CPU numbers below 65536"),
         ("node 0 cpus: 0\nnode 0 cpus: 1", "node 0 cpus is there with different values"),
         ("NUMA node0 CPU(s): 0-3,...", r"NUMA node0 CPU\(s\) is cut off"),
         ("NUMA node0 CPU(s): 0-x", "a CPU number or range"),
