@@ -17,7 +17,7 @@ import click
 
 from alignup.cli import options
 from alignup.cli.failures import complain
-from alignup.errors import InputError, errors_in, system_errors
+from alignup.errors import ConfigError, InputError, errors_in, system_errors
 from alignup.records import Record
 from alignup.text.counting import counted, some_of
 from alignup.text.output_files import write_output
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from alignup.claims.read import Resources
     from alignup.host.leases.local_machine import Site
     from alignup.kubelet.read import KubeletNode, KubeletOptions
+    from alignup.kubernetes.kubelet_config import KubeletConfig
     from alignup.kubernetes.pod import Pod
     from alignup.kubernetes.pod_documents import PodDocument
     from alignup.kubernetes.versions import KubeletVersion
@@ -46,6 +47,11 @@ FILE_LIMIT = 256 << 20
 # The most bytes of a line: as many as the file of a machine may have.
 LINE_LIMIT = 16 << 20
 BLANK_LIMIT = 1_000_000
+# What may be done where a kubelet refuses a configuration, by a part of its words.
+_WAYS_OUT = {
+    "unrecognized feature gate": "; --lenient passes over it",
+    "the static policy requires": "; if CPUs are reserved elsewhere, --reserved-cpus gives them",
+}
 
 
 @contextmanager
@@ -446,13 +452,11 @@ def load_node(source: NodeSource, version: KubeletVersion | None = None) -> Load
 
 def load_described_node(source: NodeSource, version: KubeletVersion | None = None) -> LoadedNode:
     """Return the node of a machine and a configuration."""
-    from alignup.kubernetes.kubelet_config import KubeletConfig, load_config
+    from alignup.kubernetes.kubelet_config import KubeletConfig
     from alignup.kubernetes.versions import NEWEST
     from alignup.machine.load import load_with_devices
     from alignup.node import Node, plugins_of
     from alignup.node.node import UNKNOWN_DEVICES
-    from alignup.node.restart import check_start
-    from alignup.text.documents import TEXT_LIMIT
 
     loaded = load_with_devices(
         source.machine,
@@ -464,30 +468,57 @@ def load_described_node(source: NodeSource, version: KubeletVersion | None = Non
     )
     release = version or NEWEST
     if source.config:
-        kubelet = load_config(
-            read_bytes(source.config, TEXT_LIMIT),
-            source.config,
-            version=release,
-            lenient=source.lenient,
-            reading=source.reading,
-            machine=loaded.machine,
-            reserved_cpus=source.reserved_cpus,
-        )
+        kubelet = read_config(source.config, source, release, loaded.machine)
     else:
         fields = loaded.kubelet
         if source.reserved_cpus:
             fields = {**fields, "reservedSystemCPUs": source.reserved_cpus}
         kubelet = KubeletConfig.from_dict(fields, version=release, reading=source.reading)
 
-    if source.config and not source.lenient:
-        with errors_in(source.config):
-            check_start(loaded.machine, kubelet)
-
     node = Node(loaded.machine, kubelet, loaded.devices, plugins_of(loaded.preferred_sets))
     node.knows_devices = loaded.machine.knows_devices
     # commands say so of each pod
     warnings.filterwarnings("ignore", UNKNOWN_DEVICES)
     return LoadedNode(node, title_of(source.machine, node), loaded.pods)
+
+
+def read_config(
+    name: str, source: NodeSource, version: KubeletVersion, machine: Machine
+) -> KubeletConfig:
+    """Return the configuration in a file, with which a kubelet starts on a machine.
+
+    Args:
+        name: of the file.
+        source: the other options.
+        version: the kubelet's release.
+        machine: the machine.
+
+    Raises:
+        InputError: the file holds no configuration.
+        ConfigError: a kubelet would not start with it.
+    """
+    from alignup.kubernetes.kubelet_config import load_config
+    from alignup.node.restart import check_start
+    from alignup.text.documents import TEXT_LIMIT
+
+    try:
+        kubelet = load_config(
+            read_bytes(name, TEXT_LIMIT),
+            name,
+            version=version,
+            lenient=source.lenient,
+            reading=source.reading,
+            machine=machine,
+            reserved_cpus=source.reserved_cpus,
+        )
+        if not source.lenient:
+            with errors_in(name):
+                check_start(machine, kubelet)
+    except ConfigError as error:
+        way_out = next((way for text, way in _WAYS_OUT.items() if text in str(error)), "")
+        raise ConfigError(f"{error}{way_out}") from error
+
+    return kubelet
 
 
 def asked_pods(

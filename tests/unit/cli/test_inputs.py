@@ -174,3 +174,22 @@ def test_reserved_cpus_win_over_those_of_a_catalog_machine() -> None:
 def test_without_a_platform_the_kubelet_does_not_start(write) -> None:
     with pytest.raises(ConfigError, match="to be greater than zero"):
         load_node(NodeSource(machine="xeon-2s", config=write("k.yaml", STATIC)))
+
+
+@pytest.mark.parametrize(
+    ("flags", "option"),
+    [
+        # of an old kubelet, whose gates are gone
+        ("--feature-gates=TopologyManager=true,CPUManager=true --reserved-cpus=0", "--lenient"),
+        # some of the flags of a kubelet: its file may have the others
+        ("--cpu-manager-policy=static --topology-manager-policy=restricted", "--reserved-cpus"),
+    ],
+)
+def test_a_configuration_that_is_refused_names_the_option_that_reads_it(
+    alignup, write, flags: str, option: str
+) -> None:
+    pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    words = ("admit", "-m", "xeon-2s", "-c", write("flags.txt", flags), write("p.json", pod))
+    assert alignup(*words).complains(option)
+    value = ("0",) if option == "--reserved-cpus" else ()
+    assert alignup(*words, option, *value).status == 0
