@@ -14,6 +14,8 @@ from alignup.kubernetes.quantity import parse_quantity
 
 # The allocation mode that takes every matching device.
 ALL: Final = "All"
+# The attribute of a device that names its NUMA node, or a list that begins with it (KEP-6072).
+STANDARD_NUMA_NODE: Final = "resource.kubernetes.io/numaNode"
 _ONE: Final = 10**9
 
 

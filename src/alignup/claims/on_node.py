@@ -17,7 +17,7 @@ from alignup.claims import objects
 from alignup.claims.allocation import allocate
 from alignup.claims.consumed_capacity import full_name_of
 from alignup.claims.extended_resources import ExtendedResources, with_resources
-from alignup.claims.objects import attribute_of
+from alignup.claims.objects import STANDARD_NUMA_NODE, attribute_of
 from alignup.claims.pools import gather_pools, is_for
 from alignup.claims.question import AllocationError, InUse, Question, in_use
 from alignup.claims.read import Resources, claims_of_pod
@@ -49,7 +49,7 @@ _MOST_LISTED: Final = 8
 PCI_ADDRESS: Final = "resource.kubernetes.io/pciBusID"
 # Attributes that name a NUMA node: the standard one (KEP-6072), and vendors' from before it.
 NUMA_ATTRIBUTES: Final = (
-    "resource.kubernetes.io/numaNode",
+    STANDARD_NUMA_NODE,
     "dra.net/numaNode",
     "dra.cpu/numaNodeID",
     "dra.cpu/numaNode",

@@ -17,6 +17,7 @@ from alignup.claims.allocation import solve
 from alignup.claims.compatibility_groups import without_groups
 from alignup.claims.objects import (
     ALL,
+    STANDARD_NUMA_NODE,
     Claim,
     Constraint,
     Request,
@@ -254,7 +255,26 @@ def _values(tables: SearchTables, claim: Claim, constraint: Constraint) -> str:
     if len(lines) > _MOST_SHOWN:
         listed += f", and {len(lines) - _MOST_SHOWN} more values"
 
-    return f"free by value: {listed}{lacking}"
+    note = ""
+    if _has_lists_of_numa_nodes(tables, constraint):
+        note = "; a list has, of a socket, only the NUMA nodes at the least distance"
+
+    return f"free by value: {listed}{lacking}{note}"
+
+
+def _has_lists_of_numa_nodes(tables: SearchTables, constraint: Constraint) -> bool:
+    """Return whether a constraint is about lists of NUMA nodes.
+
+    Source: `deviceattribute/numa_linux.go` of `k8s.io/dynamic-resource-allocation` 0.37.
+    """
+    if constraint.match_attribute != STANDARD_NUMA_NODE:
+        return False
+
+    values = (
+        attribute_of(candidate.device, candidate.id.driver, STANDARD_NUMA_NODE)
+        for candidate in tables.devices
+    )
+    return any(value is not None and value.is_list for value in values)
 
 
 def _value_text(tables: SearchTables, number: int, index: int, bit: int) -> str:
@@ -263,7 +283,7 @@ def _value_text(tables: SearchTables, number: int, index: int, bit: int) -> str:
     candidate = tables.devices[index]
     value = attribute_of(candidate.device, candidate.id.driver, _attribute_of(constraint))
     if value is None or value.is_list:
-        return f"value {bit + 1}"
+        return tables.value_names[number][bit]
 
     return str(value.values[0])
 

@@ -131,6 +131,8 @@ class SearchTables:
         self.covers: list[list[bool]] = []
         # By constraint and device: a set of values as bits; 0: the attribute is missing.
         self.values: list[list[int]] = []
+        # By constraint and bit: the value.
+        self.value_names: list[list[str]] = []
         # By constraint and device: a list where lists are off, which can only come first.
         self.is_alone: list[list[bool]] = []
         # By constraint and device: below 0 an error, the place in `errors` from -1 down, where the
@@ -607,8 +609,9 @@ class SearchTables:
                 name = constraint.match_attribute
                 self.is_distinct.append(name is None)
                 attribute = name or constraint.distinct_attribute or ""
-                values, is_alone = self._values_of(attribute)
+                values, is_alone, value_names = self._values_of(attribute)
                 self.values.append(values)
+                self.value_names.append(value_names)
                 self.is_alone.append(is_alone)
                 self.faults.append(self._faults_of(attribute))
 
@@ -620,24 +623,27 @@ class SearchTables:
             for is_covered, way in zip(row, self.ways, strict=True)
         )
 
-    def _values_of(self, attribute: str) -> tuple[list[int], list[bool]]:
-        """Return each device's values as bits, and whether it is a list where lists are off."""
+    def _values_of(self, attribute: str) -> tuple[list[int], list[bool], list[str]]:
+        """Return each device's values as bits, whether it is a list where lists are off, and names.
+
+        The names are those of the values, by bit.
+        """
         bits: dict[tuple[object, ...], int] = {}
         values = []
         alone = []
         for candidate in self.devices:
             value = attribute_of(candidate.device, candidate.id.driver, attribute)
             is_alone = value is not None and value.is_list and not self.gates.list_attributes
-            keys: set[tuple[object, ...]] = set()
+            keys: list[tuple[object, ...]] = []
             if value is not None and value.kind:
-                keys = {(value.kind, part) for part in self._compared(value)}
+                keys = [(value.kind, part) for part in self._compared(value)]
                 if is_alone:
-                    keys = {("alone", candidate.id)}
+                    keys = [("alone", f"the list of {candidate.id.device}")]
 
             values.append(bit_set([bits.setdefault(key, len(bits)) for key in keys]))
             alone.append(is_alone)
 
-        return values, alone
+        return values, alone, [str(name) for _, name in bits]
 
     def _compared(self, value: objects.AttributeValue) -> Sequence[Hashable]:
         """Return what is compared of a value: from 1.38 on, versions without build metadata."""

@@ -14,12 +14,13 @@ from alignup.errors import InputError, one_line
 from alignup.records import replace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from alignup.claims.extended_resources import ExtendedResources
     from alignup.claims.objects import Claim, Device, DeviceId
     from alignup.claims.question import Question
     from alignup.claims.read import Resources
+    from alignup.claims.scheduler_gates import Gates
     from alignup.kubelet.layout import NodeFiles
     from alignup.kubernetes.node_fit import NodeObject
     from alignup.kubernetes.pod import Pod
@@ -186,7 +187,66 @@ def _answer(
             for claim, count in zip(results, users, strict=False)
         ]
 
-    return _allocated(results, devices, addresses, counts)
+    fields, sentences = _allocated(results, devices, addresses, counts)
+    sentences += _apart(results, devices)
+    sentences += _not_in_limits(input_objects.pods, counts, question.gates)
+    return fields, sentences
+
+
+def _apart(claims: Sequence[Claim], devices: Mapping[DeviceId, Device]) -> Iterator[str]:
+    """Yield which devices a constraint lets go together that are near several NUMA nodes.
+
+    Lists of NUMA nodes match where they have one in common.
+    """
+    from alignup.claims.on_node import numa_attribute_of, numa_nodes_of
+
+    for claim in claims:
+        for constraint in claim.constraints:
+            first_nodes: dict[int, str] = {}
+            for device in claim.allocated or ():
+                is_covered = device.request.partition("/")[0] in (
+                    constraint.requests or (device.request.partition("/")[0],)
+                )
+                attribute = numa_attribute_of(device.driver, devices[device.id])
+                if is_covered and attribute and attribute == constraint.match_attribute:
+                    numa_node = numa_nodes_of(device.driver, devices[device.id], {})[0]
+                    first_nodes.setdefault(numa_node, device.device)
+
+            if len(first_nodes) > 1:
+                places = " and ".join(
+                    f"{device} near NUMA node {numa_node}"
+                    for numa_node, device in first_nodes.items()
+                )
+                yield (
+                    f"  matchAttribute {constraint.match_attribute} holds, as the lists have a "
+                    f"NUMA node in common; yet {places}"
+                )
+
+
+def _not_in_limits(
+    pods: Sequence[Pod], counts: Sequence[Mapping[str, int]], gates: Gates
+) -> Iterator[str]:
+    """Yield which of the resources that claims count as are not in the limits of the pod.
+
+    Source: `AggregateContainerLimits` of `k8s.io/component-helpers`.
+    """
+    from alignup.kubernetes.pod import is_hugepages
+
+    for pod in pods:
+        if pod.constraints.level is not None:
+            continue
+
+        is_enough = any if gates.is_before_38 else all
+        left_out = sorted(
+            name
+            for name in {name for amounts in counts for name, amount in amounts.items() if amount}
+            if not is_hugepages(name)
+            and not is_enough(container.limits.get(name) for container in pod.all_containers)
+        )
+        if left_out:
+            which = "no container limits" if gates.is_before_38 else "not every container limits"
+            listed = " and ".join(left_out)
+            yield f"  the limits of the pod do not grow by {listed}, which {which}"
 
 
 def _user_counts(input_objects: Resources, claims: Sequence[Claim]) -> list[int]:

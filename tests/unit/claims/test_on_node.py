@@ -226,3 +226,31 @@ def test_copies_are_independent() -> None:
     assert ids(copied, "default/p") == ["d0"]
     assert ids(at, "default/p") == []
     assert explain(at, pod_with_claim()).admitted
+
+
+@pytest.mark.parametrize(
+    ("ids", "listed", "near"),
+    [
+        ((0, 1, 2, 3), (2, 3), (2, 3)),
+        ((0, 1, 2), (2, 0, 1), (2, 0, 1)),
+        ((0, 8), (0, 1), (0,)),
+        ((0, 8), (8,), (8,)),
+    ],
+)
+def test_the_first_of_a_list_is_the_devices_own_numa_node(ids, listed, near) -> None:
+    """The lists are what `k8s.io/dynamic-resource-allocation` 0.37.2 makes for such machines.
+
+    `findings/dra-numa-list.sh` has them. One names a NUMA node that is not there.
+    """
+    machine = Machine.from_dict(
+        {
+            "numaNodes": [
+                {"id": id_, "memory": 2**30, "cores": [{"cpus": [id_], "socket": 0}]} for id_ in ids
+            ]
+        }
+    )
+    part = slice_of([0])
+    part["spec"]["devices"][0]["attributes"] = {NUMA: {"ints": list(listed)}}
+    resources = resources_of([part, class_of()], "test")
+    provider = ClaimProvider(machine, resources, resources.only_node)
+    assert list(provider.near.values()) == [near]

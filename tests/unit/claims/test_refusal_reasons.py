@@ -154,11 +154,24 @@ def test_changes_reach_each_way_to_serve_a_request() -> None:
     assert several.first_available == (Subrequest(count=7),) * 2
 
 
-def test_values_of_lists_are_numbered() -> None:
+def test_values_of_lists_are_named_each() -> None:
     lists = [{"name": f"d{node}", "attributes": {NUMA: {"ints": [node]}}} for node in (5, 7)]
     wish = claim(request("a", 2), constraints=[SAME_NODE])
     apart = refusal([devices_of(*lists)], wish, DRAListTypeAttributes=True)
-    assert apart.text.endswith("free by value: value 1: a 1 of 2; value 2: a 1 of 2")
+    assert apart.text.endswith(
+        "free by value: 5: a 1 of 2; 7: a 1 of 2; a list has, of a socket, only the NUMA nodes at "
+        "the least distance"
+    )
+
+
+def test_halves_of_a_socket_are_apart_as_their_lists_are() -> None:
+    """The lists are those of SNC4 (`findings/dra-numa-list.sh`)."""
+    lists = {"d0": [0, 1], "d1": [1, 0], "d2": [2, 3], "d3": [3, 2]}
+    devices = [{"name": name, "attributes": {NUMA: {"ints": ids}}} for name, ids in lists.items()]
+    wish = claim(request("a", 3), constraints=[SAME_NODE])
+    apart = refusal([devices_of(*devices)], wish, DRAListTypeAttributes=True)
+    assert "free by value: 0: a 2 of 3; 1: a 2 of 3; 2: a 2 of 3; 3: a 2 of 3; a list" in apart.text
+    assert "ask for 2 in request a" in apart.helps
 
 
 SHARED = devices_of(

@@ -669,3 +669,59 @@ def test_admit_explain_and_rank_heed_extended_resources(alignup, write) -> None:
     assert placement["draAligned"] is True
     (refusal,) = json.loads(alignup(*rank, large).out)["refused"]
     assert refusal["reason"] == "Unschedulable"
+
+
+def test_lists_of_numa_nodes_may_match_for_devices_of_two(run) -> None:
+    lists = {"g0": [0, 1], "g1": [1, 0], "g2": [2, 3]}
+    objects = resources(
+        *({"name": name, "attributes": {NUMA: {"ints": ids}}} for name, ids in lists.items())
+    )
+    gate = ("--feature-gate", "DRAListTypeAttributes=true")
+    matching = claim(("r", GPU, 2), constraints=[{"matchAttribute": NUMA}])
+    status, output = run(objects, matching, options=gate)
+    assert status == 0
+    assert output.splitlines()[-1] == (
+        f"  matchAttribute {NUMA} holds, as the lists have a NUMA node in common; yet g0 near NUMA "
+        "node 0 and g1 near NUMA node 1"
+    )
+    for constraints in ([{"matchAttribute": NUMA, "requests": ["s"]}], []):
+        other = claim(("r", GPU, 2), ("s", GPU, 1), constraints=constraints)
+        assert "in common" not in run(objects, other, options=gate)[1]
+
+
+@pytest.mark.parametrize(
+    ("release", "limits", "words"),
+    [
+        ("1.37", [{}, {}], "cpu and memory, which no container limits"),
+        ("1.37", [{"memory": "1Gi"}, {}], "cpu, which no container limits"),
+        ("1.37", [{"memory": "1Gi", "cpu": "1"}, {}], ""),
+        ("1.38", [{"memory": "1Gi", "cpu": "1"}, {"cpu": "1"}], "memory, which not every"),
+        ("1.38", [{"memory": "1Gi", "cpu": "1"}] * 2, ""),
+    ],
+)
+def test_what_limits_of_a_pod_do_not_grow_by_is_told(run, release, limits, words) -> None:
+    """Hugepages always count (`findings/dra-pod-limits.sh`)."""
+    counts = {
+        name: {"mapping": {"deviceMultiplier": amount}}
+        for name, amount in (("cpu", "2"), ("memory", "1Gi"), ("hugepages-2Mi", "4Mi"))
+    }
+    objects = resources(device("g0", 0, nodeAllocatableResources=counts))
+    containers = [
+        {"name": f"c{number}", "image": "i", "resources": {"limits": amounts}}
+        for number, amounts in enumerate(limits)
+    ]
+    containers[0]["resources"]["claims"] = [{"name": "own"}]
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p"},
+        "spec": {
+            "resourceClaims": [{"name": "own", "resourceClaimName": "c"}],
+            "containers": containers,
+        },
+    }
+    gate = ("--release", release, "--feature-gate", "DRANodeAllocatableResources=true")
+    status, output = run(objects, claim(("gpu", GPU, 1)), pod, options=gate)
+    assert status == 0
+    assert ("the limits of the pod do not grow by" in output) is bool(words)
+    assert words in output
