@@ -12,7 +12,7 @@ import numpy as np
 
 from alignup.errors import InputError
 from alignup.kubernetes.node_fit import node_limits, requests_of
-from alignup.kubernetes.pod import Pod, is_device, is_pinned_memory
+from alignup.kubernetes.pod import Pod, PodSource, RawRequests, is_device, is_pinned_memory
 from alignup.machine.machine import MEMORY_LIMIT
 
 if TYPE_CHECKING:
@@ -184,24 +184,47 @@ def check_blind(strategy: str) -> None:
 
 
 def demand_key(pod: Pod) -> object:
-    """Return a key that is equal for pods with equal requests."""
-    containers = [
-        (
-            container.exclusive_cpus,
-            container.memory,
-            container.fractional_memory,
-            container.devices,
-            container.is_sidecar,
-            *container.requests.items(),
-        )
-        for container in pod.all_containers
-    ]
+    """Return a key: of pods with equal keys every node says the same.
 
+    It has all that a judgement reads, of the pod and of what its readings are made of. Left out are
+    its uid and its name, and its namespace where that names no claim.
+    """
+    constraints = pod.constraints
     return (
+        pod.namespace if constraints.claims else "",
         tuple(pod.annotations.items()),
-        pod.constraints.claims,
-        len(pod.init_containers),
-        tuple(containers),
+        pod.init_containers,
+        pod.containers,
+        pod.qos,
+        pod.exclusive_cpus,
+        pod.memory,
+        pod.devices,
+        pod.pod_level,
+        constraints,
+        () if pod.made_of is None else _source_key(pod.made_of),
+    )
+
+
+def _source_key(source: PodSource) -> object:
+    """Return the part of `demand_key` that tells how kubelets read a pod."""
+    raw_pod = () if source.raw_pod is None else _raw_key(source.raw_pod)
+    return (
+        tuple(map(_raw_key, source.raw_init)),
+        tuple(map(_raw_key, source.raw_containers)),
+        raw_pod,
+        tuple((name, *amounts.items()) for name, amounts in source.allocated.items()),
+        source.constraints,
+        source.stored_qos,
+    )
+
+
+def _raw_key(raw: RawRequests) -> object:
+    return (
+        raw.name,
+        tuple(raw.requests.items()),
+        tuple(raw.limits.items()),
+        raw.is_init,
+        raw.is_sidecar,
     )
 
 

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import json
+import warnings
+from collections import defaultdict
+from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
 
-from alignup import read_pod
+from alignup import Node, read_pod
 from alignup.cluster import Cluster
-from alignup.cluster.node_totals import Totals
-from alignup.errors import InputError
+from alignup.cluster.node_totals import Totals, demand_key
+from alignup.errors import AlignupError, AlignupWarning, ConfigError, InputError
+from alignup.kubernetes.pod import Container, NodeConstraints, Pod, PodClaim, PodSource, RawRequests
+from alignup.kubernetes.versions import KNOWN_VERSIONS, known_names, release_of
+from alignup.records import Record, replace
 from inputs.cluster_files import node_line, pod_manifest
+from inputs.strategies import counts
+from inputs.watched_objects import description
 
 GIBI = 1 << 30
 
@@ -75,3 +84,231 @@ def test_blind_scores():
     assert totals.score(strange, "most-allocated").tolist() == [0]
     with pytest.raises(InputError, match="that sees totals only"):
         totals.score(request, "document")
+
+
+def level_pod(name: str = "p", **changes: Any) -> Pod:
+    """A pod with everything that a key may have to tell, some of it changed."""
+    manifest = {
+        "metadata": {"name": name, "uid": name, "namespace": "d"},
+        "spec": {
+            "resources": {"limits": {"cpu": "3", "memory": "3Gi"}},
+            "initContainers": [limited("init", "1", "2Gi")],
+            "containers": [limited("c", "1", "1Gi")],
+        },
+    }
+    pod = read_pod(manifest)
+    claims = (PodClaim("k", "claim"),)
+    return replace(pod, constraints=replace(pod.constraints, claims=claims), **changes)
+
+
+def limited(name: str, cpu: str, memory: str, **more: str) -> dict[str, Any]:
+    limits = {"cpu": cpu, "memory": memory, **more}
+    return {"name": name, "image": "i", "resources": {"limits": limits, "requests": limits}}
+
+
+OTHER_VALUES: dict[type, dict[str, Any]] = {
+    Pod: {
+        "namespace": "other",
+        "init_containers": (),
+        "containers": (Container("c"),),
+        "qos": "BestEffort",
+        "annotations": {"a": "b"},
+        "exclusive_cpus": 7,
+        "memory": (("memory", 7),),
+        "devices": (("example.com/gpu", 7),),
+        "pod_level": "other",
+    },
+    NodeConstraints: {
+        "node_name": "n",
+        "node_selector": {"a": "b"},
+        "node_affinity": ({"matchExpressions": []},),
+        "tolerations": ({"key": "a"},),
+        "host_ports": (("TCP", "", 80),),
+        "os": "windows",
+        "os_label": "windows",
+        "priority": 7,
+        "requests": {"cpu": 7},
+        "overhead": {"cpu": 7},
+        "level": RawRequests("other", {}, {}),
+        "claims": (),
+        "claimed": {"cpu": 7},
+        "claimed_with": {"c": {"cpu": 7}},
+        "claimed_devices": frozenset({("c", "example.com/gpu")}),
+    },
+    Container: {
+        "name": "other",
+        "requests": {"cpu": 7},
+        "limits": {"cpu": 7},
+        "is_init": True,
+        "is_sidecar": True,
+        "exclusive_cpus": 7,
+        "memory": (("memory", 7),),
+        "devices": (("example.com/gpu", 7),),
+        "fractional_memory": "memory",
+    },
+    PodClaim: {
+        "name": "o",
+        "claim": "o",
+        "template": "o",
+        "containers": ("o",),
+        "requests": (("c", "r"),),
+    },
+    PodSource: {
+        "raw_init": (),
+        "raw_containers": (),
+        "raw_pod": None,
+        "allocated": {"c": {"cpu": 7}},
+        "constraints": NodeConstraints(os="windows"),
+        "stored_qos": "Burstable",
+    },
+    RawRequests: {
+        "name": "other",
+        "requests": {"cpu": 7},
+        "limits": {"cpu": 7},
+        "is_init": True,
+        "is_sidecar": True,
+    },
+}
+"""By record and field, a value that `level_pod` does not have there."""
+
+LEFT_OUT = {
+    (Pod, "uid"),
+    (Pod, "name"),
+    (Pod, "all_containers"),  # the containers of both kinds
+    (Pod, "constraints"),  # a record of its own
+    (Pod, "readings"),  # what they are made of counts
+    (Pod, "made_of"),  # a record of its own
+    (PodSource, "identity"),
+    (PodSource, "readings"),
+}
+"""The fields that a key need not tell."""
+
+
+def with_other(kind: type[Record], name: str, value: Any) -> Pod:
+    """Return `level_pod` with another value in a field of one of its records."""
+    pod = level_pod()
+    change = {name: value}
+    if kind is Pod:
+        return replace(pod, **change)
+    if kind is NodeConstraints:
+        return replace(pod, constraints=replace(pod.constraints, **change))
+    if kind is Container:
+        return replace(pod, containers=(replace(pod.containers[0], **change),))
+    if kind is PodClaim:
+        claims = (replace(pod.constraints.claims[0], **change),)
+        return replace(pod, constraints=replace(pod.constraints, claims=claims))
+    assert pod.made_of is not None
+    if kind is PodSource:
+        return replace(pod, made_of=replace(pod.made_of, **change))
+    raw = replace(pod.made_of.raw_containers[0], **change)
+    return replace(pod, made_of=replace(pod.made_of, raw_containers=[raw]))
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [(kind, name) for kind in OTHER_VALUES for name in kind.__record_fields__],
+    ids=lambda value: value if isinstance(value, str) else value.__name__,
+)
+def test_a_key_tells_every_field_of_a_pod(kind, name) -> None:
+    """A new field has to come into the key, or among those that are left out."""
+    if (kind, name) in LEFT_OUT:
+        return
+    changed = with_other(kind, name, OTHER_VALUES[kind][name])
+    assert demand_key(changed) != demand_key(level_pod())
+    assert demand_key(level_pod()) == demand_key(level_pod())
+
+
+def test_copies_have_one_key_whatever_their_names() -> None:
+    copies = [
+        read_pod(pod_manifest(name, cpus=2) | {"metadata": {"name": name, "namespace": name}})
+        for name in ("a", "b")
+    ]
+    assert demand_key(copies[0]) == demand_key(copies[1])
+    assert demand_key(level_pod("a")) == demand_key(level_pod("b"))
+
+
+def drawn_node(random: Random) -> Node | None:
+    """Return a node of any release with some gates set, with a pod or two; None: there is none."""
+    version = random.choice(KNOWN_VERSIONS)
+    names = [gate for gate in known_names("managerGates") if gate in release_of(version).gates]
+    gates = {gate: random.random() < 0.7 for gate in names if random.random() < 0.5}
+    described = description(
+        topologyManagerPolicy=random.choice(["restricted", "single-numa-node", "best-effort"]),
+        topologyManagerScope=random.choice(["pod", "container"]),
+        featureGates=gates,
+    )
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", AlignupWarning)  # of gates that need others
+            node = Node.from_dict({**described, "kubeletVersion": str(version)})
+    except ConfigError:
+        return None
+
+    for number in range(random.randint(0, 2)):
+        node.admit(drawn_pod(random, f"old-{number}"))
+    return node
+
+
+def drawn_spec(random: Random) -> dict[str, Any]:
+    """Return the spec of a pod."""
+
+    def drawn(container: str) -> dict[str, Any]:
+        more = {"example.com/gpu": "1"} if random.random() < 0.2 else {}
+        cpu = random.choice(["1", "2", "500m"])
+        made = limited(container, cpu, random.choice(["1Gi", "3Gi"]), **more)
+        if random.random() < 0.2:
+            made["resources"]["requests"] = {"cpu": "250m", **more}
+        return made
+
+    spec: dict[str, Any] = {
+        "containers": [drawn(f"c{number}") for number in range(random.choice([1, 2]))]
+    }
+    if random.random() < 0.3:
+        spec["initContainers"] = [drawn("init")]
+        if random.random() < 0.5:
+            spec["initContainers"][0]["restartPolicy"] = "Always"
+    return spec
+
+
+def drawn_pod(random: Random, name: str, specs: list[dict[str, Any]] | None = None) -> Pod:
+    """Return a pod, with resources of its own or without; of some specs, or of any."""
+    spec = dict(random.choice(specs or [drawn_spec(random)]))
+    if random.random() < 0.6:
+        amounts = {"cpu": random.choice(["4", "200"]), "memory": "7Gi"}
+        spec["resources"] = {"limits": amounts, "requests": amounts}
+    return read_pod({"metadata": {"name": name, "uid": name}, "spec": spec})
+
+
+@pytest.mark.parametrize("count", counts(250, 20_000))
+def test_pods_with_equal_keys_are_told_the_same_by_every_node(count) -> None:
+    """Of nodes of every release, with any gates; each answer is made afresh."""
+    random = Random(5)
+    equal = 0
+    for _ in range(count):
+        node = drawn_node(random)
+        if node is None:
+            continue
+        answers: dict[object, set[object]] = defaultdict(set)
+        cluster = Cluster.from_nodes({"n": node})
+        specs = [drawn_spec(random) for _ in range(2)]
+        for number in range(12):
+            pod = drawn_pod(random, f"asked-{number}", specs)
+            try:
+                judged = cluster.evaluate(pod)
+                admission = node.copy().try_admit(pod)
+                placed = [
+                    (name, str(made.cpus), made.memory)
+                    for name, made in admission.containers.items()
+                ]
+                answer = (
+                    bool(judged.admitted[0]),
+                    int(judged.affinity[0]),
+                    bool(admission),
+                    str(placed),
+                )
+            except AlignupError as error:
+                answer = (str(error).replace(pod.name, ""),)
+            answers[demand_key(pod)].add(answer)
+        equal += 12 - len(answers)
+        assert all(len(said) == 1 for said in answers.values())
+    assert equal > count / 2

@@ -309,11 +309,8 @@ class Answers:
         for uid in [uid for uid, (_, since) in self.waiting.items() if since < now - _ASKED_WITHIN]:
             del self.waiting[uid]
 
-        # copies share their requests: what lets one in lets in the others, unless annotations name
-        # other policies
         kinds = {
-            (id(waiting_pod.pod.all_containers), *waiting_pod.pod.annotations.items()): waiting_pod
-            for waiting_pod, _ in self.waiting.values()
+            _copies_key(waiting_pod.pod): waiting_pod for waiting_pod, _ in self.waiting.values()
         }
         for pod in list(kinds.values())[:_MOST_KINDS]:
             with suppress(InputError):
@@ -358,6 +355,17 @@ class Answers:
         if not going:
             return list(chosen), None
         return [victim.uid for victim in going], rules.violations(going)
+
+
+def _copies_key(pod: Pod) -> object:
+    """Return what is equal for copies: what lets one in lets in the others.
+
+    They share their containers, which tells them apart sooner than `demand_key`; annotations may
+    name other policies, and claims are their own.
+    """
+    claims = pod.constraints.claims
+    namespace = pod.namespace if claims else ""
+    return (id(pod.all_containers), namespace, claims, *pod.annotations.items())
 
 
 def keep_newest(

@@ -459,6 +459,62 @@ def test_nodes_where_claims_would_be_far_are_refused_if_they_have_to_be_near(wit
     assert with_claims.filter(watched("q", cpu=3), ALL, 0).passed == ALL
 
 
+@pytest.mark.parametrize("order", [("default", "other"), ("other", "default")])
+def test_copies_in_two_namespaces_are_told_of_their_own_claims(with_claims, order) -> None:
+    """As of a chart that is installed twice: claims have the names of the other installation."""
+    with_claims.requires_near = True
+    free = claim_named("c")
+    taken = {"request": "gpu", "driver": DRIVER, "pool": "exact-b", "device": "d1"}
+    other = {
+        **claim_named("c"),
+        "status": {"allocation": {"devices": {"results": [taken]}}},
+    }
+    other["metadata"] = {**other["metadata"], "namespace": "other"}
+    with_claims.state.claims.claims.listed([read_claim(free, "it"), read_claim(other, "it")])
+
+    pods = {}
+    for namespace in order:
+        pod = claiming("p", "c", cpu=3)
+        pods[namespace] = replaced(pod, pod=pod.pod.renamed(namespace=namespace, uid=namespace))
+    for _ in range(2):
+        for namespace, pod in pods.items():
+            fresh = Answers(with_claims.state, requires_near=True)
+            answer = with_claims.filter(pod, ALL, 0)
+            assert answer == fresh.filter(pod, ALL, 0), namespace
+            assert with_claims.prioritize(pod, ALL) == fresh.prioritize(pod, ALL)
+    first, second = (with_claims.filter(pod, ALL, 0).passed for pod in pods.values())
+    assert first != second
+
+    # each of them is asked for when a node changes
+    with_claims.state.changed.clear()
+    waiting = pods["default"], pods["other"]
+    with_claims.waiting.update({pod.pod.uid: (pod, 0.0) for pod in waiting})
+    with_claims.state.changed.add("exact-b")
+    assert with_claims.woken(0) == "exact-b"
+
+
+@pytest.mark.parametrize("wide_first", [True, False])
+def test_pods_that_differ_in_what_they_have_as_a_whole_are_told_apart(wide_first) -> None:
+    """With PodLevelResourceManagers the node gives CPUs to the pod, whatever its containers ask."""
+    gates = {"PodLevelResourceManagers": True}
+    described = description(topologyManagerScope="pod", featureGates=gates)
+    described["kubeletVersion"] = "1.37"
+    state = ClusterState()
+    empty_node = Description().template(json.dumps(described), {})
+    state.report_seen(report("n", described=described, holdings=empty_node), 0)
+
+    def asking(cpus: str) -> WatchedPod:
+        pod = pod_object(f"p{cpus}", cpu=1, memory="256Mi")
+        amounts = {"cpu": cpus, "memory": "1Gi"}
+        pod["spec"]["resources"] = {"limits": amounts, "requests": amounts}
+        return PodReader().read(decode_pod(json.dumps(pod).encode()))
+
+    answers = Answers(state)
+    passed = {cpus: ["n"] if cpus == "2" else [] for cpus in ("2", "200")}
+    for cpus in sorted(passed, reverse=wide_first):
+        assert answers.filter(asking(cpus), ["n"], 0).passed == passed[cpus]
+
+
 def waking(answers: Answers, pod: WatchedPod) -> None:
     """Let a pod wait, and ask for a node that more fits on."""
     answers.waiting[pod.pod.uid] = pod, 0
