@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from itertools import combinations
-from typing import Any
+from random import Random
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,9 @@ from alignup import Node, explain
 from alignup.explanations.removals import NO_NUMA_NODE, possible_pairs
 from inputs.refusals import GPU, by_kind, gpu_pod, node_of, refusals, wish
 from inputs.strategies import counts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 NODES = (0, 3, NO_NUMA_NODE)
 
@@ -91,6 +95,37 @@ def test_the_largest_holders_go_first() -> None:
         False,
         [2, 2, 2, 2],
     )
+
+
+@pytest.mark.parametrize("seed", [595, 669, 756, 870, 1547, 1579])
+def test_of_many_pods_none_can_stay(seed: int) -> None:
+    """Nodes on which pods stand in an order by size that need not go."""
+    random = Random(seed)
+    policies = ["single-numa-node", "restricted", "best-effort", "none"]
+    node = node_of(
+        nodes=random.choice([1, 2, 4]), cores=8, topologyManagerPolicy=random.choice(policies)
+    )
+    for number in range(random.randint(4, 14)):
+        cpus = str(random.randint(1, 3))
+        node.admit(gpu_pod(f"p{number}", cpu=cpus, gpus=random.choice([0, 0, 1])))
+
+    new = gpu_pod("x", cpu=str(random.randint(6, 30)), gpus=random.choice([0, 1, 2, 3]))
+    greedy = [suggestion for suggestion in by_kind(node, new)["remove"] if not suggestion.minimal]
+    assert greedy
+    for suggestion in greedy:
+        removed = suggestion.attempt["remove"]
+        assert admits_without(node, new, removed)
+        assert not any(
+            admits_without(node, new, fewer) for fewer in combinations(removed, len(removed) - 1)
+        )
+
+
+def admits_without(node: Node, manifest: dict[str, Any], uids: Iterable[str]) -> bool:
+    """Return whether a node admits a pod once these are gone."""
+    copy = node.copy()
+    for uid in uids:
+        copy.remove(uid)
+    return copy.try_admit(manifest).admitted
 
 
 @pytest.mark.parametrize("count", counts(30, 600))
