@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from alignup.cli import replay as replay_command
-from alignup.cli.replay import alignment, sparkline
-from alignup.cli.terminal import progress
+from alignup.cli.replay import alignment, print_rows, sparkline
+from alignup.cli.terminal import Table, make_console, progress
 from alignup.replay.summary import Counts
 from inputs.traces import scenario as trace_scenario
 
@@ -566,3 +566,12 @@ def test_a_kubelet_that_does_not_start_again_is_said(alignup, write) -> None:
     assert alignup("replay", file, "--fail-on-refusal").status == 1
     compared = alignup("replay", "--compare-versions", "1.37", file)
     assert "1.37: the kubelet does not start" in compared.out
+
+
+@pytest.mark.parametrize(("count", "more"), [(60, ""), (61, "and 1 more; --json has all of them")])
+def test_lines_that_are_not_shown_are_counted(count: int, more: str, capsys) -> None:
+    print_rows(make_console(), Table("node"), count)
+
+    out = capsys.readouterr().out
+    assert out.strip().endswith(more)
+    assert ("more" in out) is bool(more)
