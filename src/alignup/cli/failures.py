@@ -20,6 +20,8 @@ from alignup.errors import AlignupError, InputError, sentence_of, system_reason
 BAD_INPUT = 2
 INTERRUPTED = 130
 _OF_WRITING = {errno.EBADF, errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO}
+# In the sentence about what kubectl has printed for people (`alignup.kubernetes.recognition`).
+_TOLD = "; it tells: "
 # A shell's status for a program that SIGPIPE ended, as 130 is for SIGINT.
 CLOSED_PIPE = 141
 
@@ -47,7 +49,7 @@ def status_of(work: Callable[[], int], failed: int = BAD_INPUT) -> int:
             error.show()
         return error.exit_code if error.exit_code > BAD_INPUT else failed
     except AlignupError as error:
-        complain(str(error))
+        complain(with_entries(str(error)))
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except MemoryError:
@@ -67,6 +69,17 @@ def status_of(work: Callable[[], int], failed: int = BAD_INPUT) -> int:
         complain(f"{system_reason(error)} at {place}" if place else system_reason(error))
 
     return failed
+
+
+def with_entries(sentence: str) -> str:
+    """Return a sentence with the entries of the page Messages for what it quotes of a rejection."""
+    if _TOLD not in sentence:
+        return sentence
+
+    from alignup.kubelet.messages import meanings_quoted  # startup counts
+
+    anchors = [meaning.message.anchor for meaning in meanings_quoted(sentence)]
+    return f"{sentence}; see Messages: {', '.join(anchors)}" if anchors else sentence
 
 
 def complain(sentence: str) -> None:

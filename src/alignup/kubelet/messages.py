@@ -30,6 +30,8 @@ _VERB: Final = re.compile(r"%\+?q|\"%s\"|%\+?[sdvw]")
 _AROUND: Final = re.compile(
     r"(?:Pod was rejected: |Allocate failed due to )+|,? which is unexpected\.?\s*$"
 )
+# A reason and the words with it.
+_QUOTED: Final = re.compile(r'([\w./-]+) \("(.*?)"\)')
 # After the words of a status of the scheduler.
 _NEXT: Final = r"(?=[.,;]?(?:\s|$))"
 _OUT_OF: Final = "OutOf"
@@ -148,6 +150,21 @@ def meanings_of_status(words: str) -> list[Meaning]:
         by_place.setdefault(place, meaning)
 
     return [by_place[place] for place in sorted(by_place)]
+
+
+def meanings_quoted(sentence: str) -> list[Meaning]:
+    """Return what the words mean that a sentence quotes, such as `OutOfcpu ("Node didn't ...")`.
+
+    >>> [meaning.message.anchor for meaning in meanings_quoted('pod a/b: OutOfpods ("...")')]
+    ['outof']
+    """
+    by_anchor: dict[str, Meaning] = {}
+    for reason, words in _QUOTED.findall(sentence):
+        rejection = meaning_of_rejection(reason, words)
+        for meaning in meanings_of_status(words) or filter(None, [rejection]):
+            by_anchor.setdefault(meaning.message.anchor, meaning)
+
+    return list(by_anchor.values())
 
 
 def address_of(anchor: str) -> str:

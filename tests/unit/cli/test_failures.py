@@ -20,6 +20,25 @@ class Exited(click.ClickException):
     exit_code = 3
 
 
+def test_what_kubectl_tells_of_a_rejection_has_its_entry_among_the_messages(alignup, write):
+    file = write(
+        "events.txt",
+        "LAST SEEN   TYPE      REASON             OBJECT      MESSAGE\n"
+        "2m          Warning   FailedScheduling   pod/train   0/3 nodes are available: "
+        "1 Insufficient cpu, 2 node(s) didn't match Pod's node affinity/selector.\n",
+    )
+    ended = alignup("explain", file)
+    assert ended.status == 2
+    assert ended.err.rstrip().endswith("; see Messages: insufficient, node-s-didnt-match-pods-node")
+    assert len(ended.err.splitlines()) == 1
+
+
+def test_other_sentences_stay_as_they_are():
+    sentence = 'the file is of UnexpectedAdmissionError ("no healthy devices present")'
+    assert failures.with_entries(sentence) == sentence
+    assert failures.with_entries('a ; it tells: b ("c")') == 'a ; it tells: b ("c")'
+
+
 @pytest.mark.parametrize(
     ("error", "status"),
     [(KeyboardInterrupt(), 130), (click.Abort(), 130), (OSError(28, "No space left on device"), 2)],

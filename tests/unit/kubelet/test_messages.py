@@ -18,9 +18,11 @@ from alignup.kubelet.messages import (
     meaning_of_rejection,
     meaning_of_start,
     meanings_of_status,
+    meanings_quoted,
     messages,
     reference_to,
 )
+from alignup.kubernetes.versions import known_names
 
 ALL = [message for table in Table for message in messages(table)]
 VERB = re.compile(r"%\+?q|\"%s\"|%\+?[sdvw]")
@@ -83,6 +85,29 @@ def test_a_reason_alone_has_an_entry(reason, anchor):
     assert meaning is not None
     assert meaning.message.anchor == anchor
     assert "{" not in meaning.cause
+
+
+def test_the_reasons_by_which_a_rejected_pod_is_known_have_entries():
+    """And those of the managers are all among them."""
+    reasons = {message.reason for message in messages(Table.REJECTIONS)}
+    known = known_names("rejections")
+    assert set(known) <= reasons
+    assert {
+        message.reason
+        for message in messages(Table.REJECTIONS)
+        if message.component.lower().endswith("manager")
+    } <= set(known)
+
+
+def test_what_a_sentence_quotes_is_found():
+    status = "0/3 nodes are available: 1 Insufficient cpu, 2 Too many pods."
+    sentence = (
+        'it tells: pod a: UnexpectedAdmissionError ("Allocate failed due to no healthy devices '
+        f'present; cannot allocate unhealthy devices a.b/c, which is unexpected"); b ("{status}")'
+    )
+    anchors = [meaning.message.anchor for meaning in meanings_quoted(sentence)]
+    assert anchors == ["no-healthy-devices", "insufficient", "too-many-pods"]
+    assert meanings_quoted("nothing is quoted (here)") == []
 
 
 def test_the_closest_entry_is_taken():
