@@ -151,6 +151,20 @@ def test_a_pod_without_such_resources_stays_as_it_is() -> None:
     assert not SERVED.problem(asking)
 
 
+@pytest.mark.parametrize(
+    ("pod", "are_asked"),
+    [
+        (pod_of(container("c", 1)), True),
+        (pod_of(container("c", 0), container("d", 2)), True),
+        (pod_of(container("c", 0)), False),
+        (pod_of(container("c", 1, "example.com/nic")), False),
+    ],
+)
+def test_a_pod_asks_for_such_resources_by_count(pod, are_asked: bool) -> None:
+    assert SERVED.are_asked_by(pod) is are_asked
+    assert not ExtendedResources().are_asked_by(pod)
+
+
 def test_a_pod_is_read_for_one_node_after_another() -> None:
     pod = pod_of(container("c", 1))
     first = SERVED.on_node(pod, lambda _: None)

@@ -8,11 +8,18 @@ import pytest
 
 from alignup.errors import InputError
 from alignup.kubelet.layout import LIST, FolderFiles
-from alignup.kubelet.pod_resources import allocatable_from_wire, pods_from_wire, read_answer
+from alignup.kubelet.pod_resources import (
+    ContainerResources,
+    PodResources,
+    allocatable_from_wire,
+    pods_from_wire,
+    read_answer,
+)
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.device_inventory import Device
 from alignup.topology_manager.admission import MemoryBlock
 
+CPUS, NO_CPUS, MEMORY = CPUSet([1]), CPUSet(), (MemoryBlock((0,), "memory", 1),)
 TOPOLOGY = {"nodes": [{"ID": "1"}, {}]}
 ORIGINAL = {
     "pod_resources": [
@@ -104,3 +111,19 @@ def test_damage_is_one_line(tmp_path, document):
 def test_cpus_beyond_all_machines_are_refused():
     with pytest.raises(InputError, match="a CPU number"):
         allocatable_from_wire({"cpu_ids": [2**40]})
+
+
+@pytest.mark.parametrize(
+    ("resources", "holds"),
+    [
+        (PodResources("n", "p", ()), False),
+        (PodResources("n", "p", (), CPUS), True),
+        (PodResources("n", "p", (), NO_CPUS, MEMORY), True),
+        (PodResources("n", "p", (ContainerResources("c", NO_CPUS, (), {}),)), False),
+        (PodResources("n", "p", (ContainerResources("c", CPUS, (), {}),)), True),
+        (PodResources("n", "p", (ContainerResources("c", NO_CPUS, MEMORY, {}),)), True),
+        (PodResources("n", "p", (ContainerResources("c", NO_CPUS, (), {"r": ("a",)}),)), True),
+    ],
+)
+def test_a_pod_holds_something_itself_or_by_a_container(resources, holds: bool) -> None:
+    assert resources.holds_something is holds
