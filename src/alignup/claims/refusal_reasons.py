@@ -14,7 +14,6 @@ from typing import Any, Final
 from msgspec.structs import replace as changed
 
 from alignup.claims.allocation import solve
-from alignup.claims.compatibility_groups import without_groups
 from alignup.claims.objects import (
     ALL,
     STANDARD_NUMA_NODE,
@@ -25,6 +24,7 @@ from alignup.claims.objects import (
     Toleration,
     attribute_of,
 )
+from alignup.claims.pools import without_groups
 from alignup.claims.question import AllocationError, InUse, Question
 from alignup.claims.scheduler_gates import gates_to_turn_on
 from alignup.claims.search_tables import MOST_RESULTS, SearchTables

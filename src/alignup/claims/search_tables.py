@@ -15,12 +15,6 @@ from operator import or_
 from typing import TYPE_CHECKING, Final
 
 from alignup.claims import objects
-from alignup.claims.compatibility_groups import (
-    MOST_CHOICES,
-    Choice,
-    choices_of,
-    is_refused,
-)
 from alignup.claims.consumed_capacity import (
     CapacityError,
     consumed,
@@ -28,7 +22,14 @@ from alignup.claims.consumed_capacity import (
     names_of,
 )
 from alignup.claims.objects import attribute_of
-from alignup.claims.pools import gather_pools, is_for
+from alignup.claims.pools import (
+    MOST_CHOICES,
+    Choice,
+    choices_of,
+    gather_pools,
+    is_for,
+    is_refused,
+)
 from alignup.claims.question import AllocationError
 from alignup.claims.request_checks import (
     check_constraints,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from alignup.claims.compatibility_groups import (
+from alignup.claims.objects import CounterUse, Device, Pool, Slice
+from alignup.claims.pools import (
     MOST_CHOICES,
     NO_GROUP,
     choices_of,
     is_refused,
     without_groups,
 )
-from alignup.claims.objects import CounterUse, Device, Pool, Slice
 from alignup.claims.question import AllocationError, question_of
 from alignup.claims.read import resources_of
 from alignup.claims.refusal_reasons import why_not
