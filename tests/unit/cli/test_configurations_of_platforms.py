@@ -39,6 +39,7 @@ OTHERS = {
     "rke2.yaml": (2, [NO_CPU]),
     "shoot.yaml": (0, ["Gardener itself reserves 80m CPU", "admitted"]),
     "talos.yaml": (1, ["Talos itself reserves 50m CPU", REFUSED]),
+    "talos-excerpt.yaml": (1, ["Talos itself reserves 50m CPU", REFUSED]),
 }
 
 
