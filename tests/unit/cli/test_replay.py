@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from alignup.cli import replay as replay_command
-from alignup.cli.replay import alignment, print_rows, sparkline
+from alignup.cli.replay import alignment, print_rows, reports_refusal, sparkline
 from alignup.cli.terminal import Table, make_console, progress
-from alignup.replay.summary import Counts
+from alignup.replay.summary import Counts, NodeReport, Report
 from inputs.traces import scenario as trace_scenario
 
 CORES = [{"cpus": [cpu], "socket": cpu // 2} for cpu in range(4)]
@@ -438,6 +438,22 @@ def test_the_comparison_under_its_own_policy_is_the_summary(alignup, write) -> N
 
 def test_refusals_fail_where_that_is_asked_for(alignup, trace) -> None:
     assert alignup("replay", "--summary", "--fail-on-refusal", trace).status == 1
+    assert alignup("replay", "--summary", trace).status == 0
+
+
+@pytest.mark.parametrize(
+    ("counts", "config_error", "refuses"),
+    [
+        (Counts(), "", False),
+        (Counts(arrivals=2, admitted=1), "", True),
+        (Counts(), "would not start", True),
+    ],
+)
+def test_a_report_has_a_refusal_where_a_pod_or_a_configuration_is_refused(
+    counts: Counts, config_error: str, refuses: bool
+) -> None:
+    nodes = [NodeReport("first", Counts()), NodeReport("second", counts, config_error=config_error)]
+    assert reports_refusal(Report(nodes)) is refuses
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,8 @@ import pytest
 from alignup.control_plane.api_server.api_client import TOPOLOGIES
 from alignup.control_plane.api_server.objects import decode_pod
 from alignup.control_plane.api_server.pod_events import write_event
+from alignup.control_plane.api_server.watch import Backoff
+from alignup.control_plane.publishers import publish
 from alignup.control_plane.publishers.publish import publish_node, published_object
 from alignup.control_plane.scheduler.ask import WHY_REJECTED
 from alignup.errors import InputError
@@ -190,3 +192,35 @@ def test_once_ends_after_the_first_and_fails_with_what_is_wrong() -> None:
         assert ("", "n") in stub.objects[TOPOLOGIES]
 
     asyncio.run(scenario())
+
+
+def test_pauses_grow_while_the_server_fails_and_begin_anew_once_it_takes_a_node(
+    monkeypatch,
+) -> None:
+    calls: list[str] = []
+
+    class Recorded(Backoff):
+        def reset(self) -> None:
+            calls.append("reset")
+            super().reset()
+
+        async def pause(self) -> None:
+            calls.append("pause")
+            await super().pause()
+
+    monkeypatch.setattr(publish, "Backoff", Recorded)
+
+    async def scenario() -> None:
+        stub, node = ApiStub(), Node.from_dict(description())
+        stub.refused_writes[TOPOLOGIES] = [500, 500]
+        async with (
+            served(stub) as api,
+            running(publish_node(api, "n", lambda: kubelet_with(node), interval=0.01)),
+        ):
+            await until(lambda: calls.count("reset") == 2)
+            stub.refused_writes[TOPOLOGIES] = [500]
+            node.admit(watched("a").pod)
+            await until(lambda: calls.count("reset") == 3)
+
+    asyncio.run(scenario())
+    assert calls == ["reset", "pause", "pause", "reset", "pause", "reset"]
