@@ -150,6 +150,25 @@ def test_a_pod_that_may_not_be_changed_gives_its_place_up() -> None:
             assert there.is_gated("p")
 
 
+def test_a_pod_that_has_changed_and_cannot_be_read_gives_its_place_up() -> None:
+    @with_cluster("a")
+    async def _(there: Cluster) -> None:
+        class NothingIsReadAfterwards(list[int]):
+            def pop(self, index: int = -1) -> int:
+                there.stub.forbidden.add(PODS)
+                return super().pop(index)
+
+        service = there.service()
+        async with running(service.run()):
+            await service.watch.synced()
+            there.stub.refused_writes[PODS] = NothingIsReadAfterwards([409])
+            await there.stub.put(PODS, gated_object("p", cpu=4))
+            await until(lambda: there.complaints)
+            assert "403" in there.complaints[0]
+            assert service.keeper.counts.refused == 1
+            assert not service.keeper.places
+
+
 def test_a_pod_that_was_let_go_though_the_answer_got_lost_keeps_its_place() -> None:
     @with_cluster("a")
     async def _(there: Cluster) -> None:
