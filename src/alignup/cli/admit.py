@@ -397,6 +397,20 @@ def resize(
     return status
 
 
+def _say_which_claims_are_not_heeded(node: Node, pods: Iterable[Pod]) -> None:
+    """Say on standard error which claims for extended resources the kubelet does not look at."""
+    if node.config.profile.pods.claimed_devices_left_out:
+        return
+
+    for pod in pods:
+        if any(claim.is_extended for claim in pod.constraints.claims):
+            complain(
+                f"{pod.namespaced_name}: kubelet {node.config.version.title} does not heed the "
+                "claim for extended resources (DRAExtendedResource is off there): containers start "
+                "without its devices"
+            )
+
+
 def say_what_is_ignored(loaded: LoadedNode, pods: Sequence[Pod], source: NodeSource) -> None:
     """Say on standard error what of the input has no effect.
 
@@ -414,9 +428,11 @@ def say_what_is_ignored(loaded: LoadedNode, pods: Sequence[Pod], source: NodeSou
             "checked"
         )
 
+    pods_here = [loaded.node.read(pod) for pod in pods]
+    _say_which_claims_are_not_heeded(loaded.node, pods_here)
     resources = {
         resource
-        for pod in map(loaded.node.read, pods)
+        for pod in pods_here
         for container in pod.all_containers
         for resource, count in container.devices
         if count and (container.name, resource) not in pod.constraints.claimed_devices

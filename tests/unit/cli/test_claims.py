@@ -725,3 +725,12 @@ def test_what_limits_of_a_pod_do_not_grow_by_is_told(run, release, limits, words
     assert status == 0
     assert ("the limits of the pod do not grow by" in output) is bool(words)
     assert words in output
+
+
+def test_a_kubelet_without_the_gate_does_not_heed_the_claim(alignup, write) -> None:
+    objects = write("served.json", {"kind": "List", "items": serving(0, 1)})
+    common = ("--machine", "xeon-2s", "--resources", objects, write("pod.json", asking(1)))
+    for release, is_said in (("1.35", True), ("1.36", False), ("1.37", False)):
+        answer = alignup("admit", "--kubelet-version", release, *common)
+        assert answer.status == 0
+        assert ("containers start without its devices" in answer.err) is is_said
