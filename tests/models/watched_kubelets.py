@@ -98,6 +98,8 @@ class WatchedKubelets:
         names: of the nodes.
         sizes: what pods ask for.
         faults: whether lists are behind, and events repeated, mixed up and wrong.
+        pace: seconds between what happens, on average.
+        leaves: whether nodes leave and come back, and leaders are replaced.
     """
 
     def __init__(
@@ -107,9 +109,13 @@ class WatchedKubelets:
         sizes: tuple[dict[str, object], ...] = SIZES,
         *,
         faults: bool = True,
+        pace: float = 1.0,
+        leaves: bool = False,
     ) -> None:
         self.random = Random(seed)
         self.faults = faults
+        self.pace = pace
+        self.leaves = leaves
         self.now = 0.0
         self.kubelets = {name: EMPTY.copy() for name in names}
         self.templates = [self._template(number, size) for number, size in enumerate(sizes)]
@@ -193,11 +199,32 @@ class WatchedKubelets:
         )
         faults = ((2, self._repeat), (2, self._lose_node), (1, self._list_behind))
         chosen = (*actions, *faults) if self.faults else actions
+        if self.leaves:
+            chosen = (*chosen, (0.3, self._leave), (0.03, self.follow))
         weights = [weight for weight, _ in chosen]
         (action,) = self.random.choices([action for _, action in chosen], weights)
         action()
         self.check()
-        self._run_until(self.now + self.random.expovariate(1.0))
+        self._run_until(self.now + self.random.expovariate(1 / self.pace))
+
+    @property
+    def kept(self) -> int:
+        """How many things the state keeps of pods and nodes."""
+        state = self.state
+        collections = (
+            *(state.pods, state.by_node, state.assumed, state.uncertain, state.changed),
+            *(state._vanished, state._unreported, state._unordered, state._silent, state._reports),
+            *(self.answers.asked, self.answers.waiting, self.answers._kept),
+        )
+        members = [self._member(name) for name in state.members]
+        return sum(map(len, collections)) + sum(
+            len(kept)
+            for member in members
+            for kept in (
+                *(member.pods, member.node.pods, member._leaving, member._ended),
+                *(member._doubted, member._written_off),
+            )
+        )
 
     def settle(self) -> None:
         """Let everything become known, and compare the state with the kubelets."""
@@ -271,8 +298,12 @@ class WatchedKubelets:
         else:
             self.state.pod_missing(uid)
 
+    def _runs(self, pod: WatchedPod) -> bool:
+        kubelet = self.kubelets.get(pod.node)
+        return kubelet is not None and kubelet.manager.has_pod(pod.pod.uid)
+
     def _tell(self, uid: str, pod: WatchedPod) -> None:
-        if self.kubelets[pod.node].manager.has_pod(uid):
+        if self._runs(pod):
             self.told.add(uid)
         if uid in self.nowhere:
             self.nowhere[uid] = self.now
@@ -350,7 +381,7 @@ class WatchedKubelets:
 
     def _note_nowhere(self, pod: WatchedPod) -> None:
         uid = pod.pod.uid
-        if uid not in self.bound and not self.kubelets[pod.node].manager.has_pod(uid):
+        if uid not in self.bound and not self._runs(pod):
             self.nowhere[uid] = self.now
 
     def _new(self, name: str = "", prefix: str = "p") -> WatchedPod:
@@ -429,9 +460,11 @@ class WatchedKubelets:
 
     def _restart_static(self, pod: WatchedPod) -> None:
         """Put the manifest back: the pod has the same uid."""
-        kubelet = self.kubelets[pod.node]
+        kubelet = self.kubelets.get(pod.node)
         uid = pod.pod.uid
-        if uid not in self.bound and uid not in self.static and kubelet.admit(pod.pod):
+        if kubelet is None or uid in self.bound or uid in self.static:
+            return
+        if kubelet.admit(pod.pod):
             self.static[uid] = pod
             self.nowhere.pop(uid, None)
             self._changed(pod.node)
@@ -439,7 +472,7 @@ class WatchedKubelets:
 
     def _admit(self, pod: WatchedPod) -> None:
         uid = pod.pod.uid
-        if uid not in self.bound:
+        if uid not in self.bound or pod.node not in self.kubelets:
             return
         if not self.kubelets[pod.node].admit(pod.pod):
             self.outcomes["refused" if uid.startswith("p") else "refused others"] += 1
@@ -453,9 +486,8 @@ class WatchedKubelets:
     def _end(self, pod: WatchedPod, *, has_ended: bool = False) -> None:
         """Let a kubelet end a pod, and then say so."""
         uid = pod.pod.uid
-        kubelet = self.kubelets.get(pod.node)
-        if kubelet is not None and kubelet.manager.has_pod(uid):
-            kubelet.remove(uid)
+        if self._runs(pod):
+            self.kubelets[pod.node].remove(uid)
             self.told.discard(uid)
             self._changed(pod.node)
             self._note_nowhere(pod)
@@ -471,7 +503,7 @@ class WatchedKubelets:
 
     def _finish(self) -> None:
         pod = self._some()
-        if pod is not None and self.kubelets[pod.node].manager.has_pod(pod.pod.uid):
+        if pod is not None and self._runs(pod):
             self._end(pod, has_ended=True)
 
     def _delete(self) -> None:
@@ -497,6 +529,29 @@ class WatchedKubelets:
         name = self.random.choice(sorted(self.kubelets))
         self.state.report_gone(name)
         self._changed(name)
+
+    def _leave(self) -> None:
+        """Let a node leave with its pods, and come back empty."""
+        if len(self.kubelets) < 2:
+            return
+        name = self.random.choice(sorted(self.kubelets))
+        for uid in [uid for uid, pod in self.static.items() if pod.node == name]:
+            del self.static[uid]
+        for pod in self.kubelets.pop(name).pods:
+            self.told.discard(pod.uid)
+        self.state.node_gone(name)
+        self.state.report_gone(name)
+        self.reported.pop(name)
+        self._to_report.discard(name)
+        for uid in [uid for uid, pod in self.bound.items() if pod.node == name]:
+            self._drop(uid)
+        self._later(60.0, 600.0, partial(self._join, name))
+
+    def _join(self, name: str) -> None:
+        self.kubelets[name] = EMPTY.copy()
+        self.reported[name] = set()
+        self.state.node_seen(name, {})
+        self._publish(name)
 
     # Faults.
 

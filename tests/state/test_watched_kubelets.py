@@ -9,6 +9,7 @@ from models.watched_kubelets import SIZES, WatchedKubelets
 
 WIDE = SIZES[1:4]
 """What fills a node with three pods."""
+DAY = 86_400.0
 
 
 @pytest.mark.parametrize("steps", counts(250, 50_000))
@@ -26,3 +27,24 @@ def test_nothing_that_a_kubelet_holds_is_free_and_what_is_gone_is_soon(faults, s
         cluster.settle()
         bound += cluster.outcomes["bound"]
     assert bound > steps / 20  # pods came, and not only other schedulers'
+
+
+@pytest.mark.parametrize("days", [0.1, pytest.param(7, marks=pytest.mark.slow)])
+def test_a_week_of_a_cluster_grants_nothing_twice_and_keeps_no_more_than_its_first_day(
+    days, capsys
+) -> None:
+    """Pods come and go, nodes leave, static pods are made again, leaders are replaced."""
+    cluster = WatchedKubelets(1, pace=20.0, leaves=True)
+    kept = []
+    while cluster.now < days * DAY:
+        cluster.step()
+        kept.append(cluster.kept)
+    cluster.settle()
+    if days >= 1:
+        with capsys.disabled():
+            # a long run tells its numbers
+            print(f"{days} days: {dict(cluster.outcomes)}, at most {max(kept)} kept")  # noqa: T201
+    assert cluster.outcomes["bound"] > 500 * days
+
+    first_day, last_day = kept[: len(kept) // 7], kept[-len(kept) // 7 :]
+    assert max(last_day) < 1.5 * max(first_day) + 20
