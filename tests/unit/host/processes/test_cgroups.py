@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
 from pathlib import Path
+from threading import Event
 
 import msgspec
 import pytest
 
 from alignup.errors import InputError
 from alignup.host.processes import cgroups as module
-from alignup.host.processes.cgroups import Cgroups, cgroup_of, remove_cgroup
+from alignup.host.processes.cgroups import Cgroups, Enclosures, cgroup_of, remove_cgroup
 from alignup.host.processes.identity import identify
 from running.real_cgroups import made_cgroup, members
 
@@ -226,3 +228,37 @@ def test_by_default_it_is_below_that_of_the_process(base, process):
     assert (process.wait(), neighbour.wait()) == (-9, -9)
     neighbour.stdin.close()
     assert remove_cgroup(str(unit / "alignup-1"))
+
+
+def test_a_cgroup_that_nobody_wants_any_more_is_removed_once_it_is_made(monkeypatch) -> None:
+    removed: list[str] = []
+    begun, goes_on, is_removed = Event(), Event(), Event()
+
+    class SlowCgroups(Cgroups):
+        def enclose(self, *_: object) -> str:
+            begun.set()
+            assert goes_on.wait(60)
+            return "/made"
+
+    def remove(cgroup: str) -> bool:
+        removed.append(cgroup)
+        is_removed.set()
+        return True
+
+    monkeypatch.setattr(module, "remove_cgroup", remove)
+
+    async def scenario() -> None:
+        enclosures = Enclosures(SlowCgroups(None))
+        enclosing = asyncio.create_task(enclosures.enclose("n", identify(os.getpid())))
+        assert await asyncio.to_thread(begun.wait, 60)
+        enclosing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await enclosing
+
+        assert removed == []
+        goes_on.set()
+        assert await asyncio.to_thread(is_removed.wait, 60)
+        enclosures.close()
+
+    asyncio.run(scenario())
+    assert removed == ["/made"]
