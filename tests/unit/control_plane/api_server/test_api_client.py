@@ -14,6 +14,7 @@ from yarl import URL
 
 from alignup.control_plane.api_server.api_client import NODES, Api, ApiError, object_path, pod_path
 from alignup.control_plane.serving import serve
+from fakes.api_server import ApiStub, served
 
 NAMES = st.text(min_size=1).filter(lambda name: name not in {".", ".."})
 
@@ -129,5 +130,30 @@ def test_a_token_that_fails_without_a_text_is_said_by_the_name_of_its_error() ->
         async with Api(configuration) as api:
             with pytest.raises(ApiError, match=r"^cannot read the token: TimeoutError$"):
                 await api.request("GET", NODES)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("body", "reason", "message"),
+    [
+        (b'{"kind": "Status", "message": "pods is forbidden"}', None, "502: pods is forbidden"),
+        (b"<html>no backend</html>", None, "502: <html>no backend</html>"),
+        (b"\xff is no text", None, "502: \ufffd is no text"),
+        (b'{"kind": "Status"}', "Bad Gateway", "502: Bad Gateway"),
+        (b"", "Bad Gateway", "502: Bad Gateway"),
+    ],
+)
+def test_a_refusal_has_the_servers_words_or_the_whole_answer(body, reason, message) -> None:
+    class Refusing(ApiStub):
+        async def handle(self, _request: web.Request) -> web.StreamResponse:
+            return web.Response(status=502, reason=reason, body=body)
+
+    async def scenario() -> None:
+        async with served(Refusing()) as api:
+            with pytest.raises(ApiError) as caught:
+                await api.request("GET", NODES)
+            assert str(caught.value).endswith(message)
+            assert caught.value.status == 502
 
     asyncio.run(scenario())

@@ -12,14 +12,14 @@ from fakes.api_server import EVENTS, ApiStub, served
 POD = Metadata(name="p", namespace="default", uid="uid-p")
 
 
-def written(*messages: str, once: bool = False) -> list[dict[str, Any]]:
+def written(*messages: str, **options: bool) -> list[dict[str, Any]]:
     """Return the Events of a server after a program has written these messages about a pod."""
 
     async def scenario() -> list[dict[str, Any]]:
         stub = ApiStub()
         async with served(stub) as api:
             for message in messages:
-                await write_event(api, POD, "WhyRejected", message, "alignup-test", once=once)
+                await write_event(api, POD, "WhyRejected", message, "alignup-test", **options)
 
         return list(stub.objects[EVENTS].values())
 
@@ -54,3 +54,7 @@ def test_an_event_that_is_written_once_is_not_written_again() -> None:
     (event,) = written("first", "second", once=True)
     assert event["message"] == "first"
     assert event["metadata"]["name"] == "whyrejected.uid-p"
+
+
+def test_an_event_is_written_each_time_where_nothing_else_is_asked_for() -> None:
+    assert [event["message"] for event in written("first", "second")] == ["first", "second"]
