@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from alignup import Node, read_kubelet_node, read_machine
+from alignup.claims.read import read_class
 from alignup.errors import InputError
 from alignup.kubelet import collect as module
 from alignup.kubelet.checkpoints import checksum_of
@@ -253,3 +254,18 @@ def test_bad_input_is_one_line(root, tmp_path):
         collect(FolderFiles(root), tmp_path / "nowhere/x.tar.xz")
     with pytest.raises(InputError, match="a List of Pods"):
         collect(FolderFiles(root), tmp_path / "x.tar.xz", pods={"items": 3})
+
+
+def test_what_decides_of_a_class_is_kept() -> None:
+    """Its age, too: of two that serve one extended resource the younger counts."""
+    device_class = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": "gpu", "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {
+            "extendedResourceName": "example.com/gpu",
+            "selectors": [{"cel": {"expression": "true"}}],
+        },
+    }
+    (item,) = module._claims({"items": [device_class]})["items"]
+    assert read_class(item, "kept") == read_class(device_class, "whole")
