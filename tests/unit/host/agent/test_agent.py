@@ -35,6 +35,7 @@ from alignup.host.leases.source import AgentSource, FileSource, open_source
 from alignup.host.leases.users import Limits
 from alignup.host.processes.identity import identify
 from alignup.kubernetes.versions import parse_version
+from alignup.machine.cpuset import CPUSet
 from alignup.records import replace
 from fakes.device_plugins import NIC, FakePlugin, WatchingPlugin, report, short_folder
 from inputs import leasing
@@ -1001,3 +1002,13 @@ def test_a_service_manager_listens_at_a_path_or_an_abstract_name(folder, monkeyp
         notify.setblocking(False)
         tell_systemd("READY=1")
         assert notify.recv(100) == b"READY=1"
+
+
+def test_a_lease_of_cpus_that_the_machine_lacks_now_is_said(folder, caplog):
+    site = leasing.site()
+    lease = leasing.record("old", cpus=CPUSet([1, 9999]))
+    leasing.put(file_of(folder), lease, machine=site.identity)
+    with running_agent(folder, site):
+        pass
+
+    assert "lease 'old' has CPUs 9999, which this machine lacks now" in caplog.text
