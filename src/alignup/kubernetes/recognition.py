@@ -53,7 +53,8 @@ _LOG_LINE: Final = (
     r'|"caller":"[\w/.-]+\.go:\d+"'
 )
 _OF_A_MACHINE: Final = (
-    r"^(?:Architecture:[ \t]++\S|# The following is the parsable format|# CPU,Core,"
+    r"^(?:Architecture:[ \t]++\S|[ \t]*NUMA node\d+ CPU\(s\):|[ \t]*node \d+ cpus:[ \t]"
+    r"|# The following is the parsable format|# CPU,Core,"
     r"|[ \t]*CPU[ \t]+(?:NODE|CORE|SOCKET)\b|available: \d+ nodes"
     r"|[ \t]*+(?:\x1b\[\d*+m)*+[ \t]*+GPU0[ \t]"
     r"|Machine \(\S+ total|=+ ROC[mM]|<topology\b)"
@@ -71,6 +72,10 @@ _BY_LINES: Final = tuple(
         (
             _OF_A_MACHINE,
             "what a program prints of a machine: `alignup explain -m {name} pod.yaml` reads it",
+        ),
+        (
+            r"\A\s*(?:\S*kubelet\s+)?--[a-z][a-z-]*[= ]",
+            "flags of a program: those of a kubelet are read by --config",
         ),
         (r"\A#!/", "a script: `kubectl get pod NAME -o yaml` prints a pod"),
         (
@@ -106,7 +111,18 @@ _BY_KEYS: Final = (
     ({"machine", "kubelet"}, "a node or a scenario", "`alignup rank` or `alignup replay` reads it"),
     ({"causeKind", "steps"}, "what `alignup explain --json` prints", "it has no request to read"),
     ({"lscpu"}, "what lscpu prints", "--machine reads it"),
-    ({"kubeletconfig"}, "a kubelet's configuration", "--config reads it"),
+    *(
+        ({key}, "a kubelet's configuration", "--config reads it")
+        for key in (
+            "kubeletconfig",
+            "kubeletConfig",
+            "kubelet-arg",
+            "cpuManagerPolicy",
+            "memoryManagerPolicy",
+            "topologyManagerPolicy",
+            "reservedSystemCPUs",
+        )
+    ),
 )
 _ARCHIVES: Final = (b"\xfd7zXZ", b"\x1f\x8b", b"BZh", b"PK\x03\x04", b"\x28\xb5\x2f\xfd")
 _ELF: Final = b"\x7fELF"

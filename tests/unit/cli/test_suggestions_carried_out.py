@@ -26,6 +26,8 @@ PINNED = {
     "memoryManagerPolicy": "Static",
     "reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi"}}],
 }
+# Of so many refusals a suggestion needs a drain, at least.
+DRAINS = 10
 OVERLAYS = (
     {},
     PINNED | {"topologyManagerPolicy": "best-effort"},
@@ -196,12 +198,22 @@ def carry_out(
     return alignup("admit", *words, "--json", root / "asked.json")
 
 
+def ask_for_memory(chance: random.Random, node: Node, manifest: dict[str, Any]) -> None:
+    """Let a container ask for so much memory that a manager that pins none would help.
+
+    Such a suggestion needs a drain; of other pods three in a hundred get one.
+    """
+    total = sum(numa_node.memory for numa_node in node.machine.numa_nodes)
+    resources = chance.choice(manifest["spec"]["containers"])["resources"]
+    resources["limits"]["memory"] = str(chance.randrange(total // 4, total))
+
+
 def check(alignup: Any, folder: Path, seed: int, count: int) -> None:
     """Carry out the suggestions about random refusals."""
     chance = random.Random(seed)
     refused = done = number = 0
     kinds: dict[str | None, int] = {}
-    while refused < count or kinds.get("drain", 0) < count // 10:
+    while refused < count or kinds.get("drain", 0) < count // DRAINS:
         number += 1
         drawn_place = place_of(chance, folder / f"{number}")
         if drawn_place is None or alignup("node", "check", *drawn_place[0].words).out.count(
@@ -210,6 +222,9 @@ def check(alignup: Any, folder: Path, seed: int, count: int) -> None:
             continue  # what the writer of the files cannot say
         place, node = drawn_place
         manifest = random_pod(chance, node, "new", large=chance.random() < 0.3)
+        if node.memory is not None and kinds.get("drain", 0) < refused // DRAINS:
+            ask_for_memory(chance, node, manifest)
+
         (place.root / "new.json").write_text(json.dumps(manifest))
         ended = alignup("explain", *place.words, "--json", place.root / "new.json")
         assert ended.status in (0, 1), ended.err
