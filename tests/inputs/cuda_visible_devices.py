@@ -53,8 +53,8 @@ def forms(uuid):
         "2147483648": 0,
         "0000:00:06.0": 1,
         "cuda:0": 0,
-        "9" * 4000: 0,
-        "0" * 4000: 1,
+        "9" * 2624: 0,
+        "0" * 2624: 1,
     }
     # where they differ, the driver decides, but for a number that it wraps
     of_driver = {

@@ -613,8 +613,8 @@ def notes(site: Site, parts: Sequence[Part]) -> Iterator[str]:
     shared = shared_cores(site.machine, (int(part.cpus) for part in parts))
     if shared:
         yield (
-            f"CPUs {shared} are of cores that several parts have: there are too few whole cores "
-            "for all"
+            f"CPUs {shared} are of cores that several parts have: no such parts of whole cores "
+            "alone were found"
         )
 
     part_nodes = {node_id for part in parts for node_id, _ in part.memory}

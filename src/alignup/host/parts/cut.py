@@ -7,7 +7,8 @@ The rule, in this order:
    part. Where the cores of a node are of several sizes, its parts get as many of each size as can
    be.
 2. Whole cores. No core is in two parts whenever that is possible: not where there are more parts
-   than cores, or whole cores have too few CPUs.
+   than cores, or whole cores have too few CPUs. With cores of sizes that do not divide each other,
+   the search may end before all is tried (`alignup.host.parts.whole_cores`); a warning says so.
 3. Aligned. As many parts as possible lie on one NUMA node, devices included; they are spread so
    that the nodes' shares of work are as even as the nodes allow. A part that fits no node takes the
    fewest nodes that hold it, and of these the closest together. Where L3 caches are to be kept
@@ -26,7 +27,7 @@ from __future__ import annotations
 import itertools
 import operator
 
-from alignup.errors import AllocationError, InputError
+from alignup.errors import AllocationError, InputError, warn
 from alignup.host.parts.part import Part
 from alignup.host.parts.usable import MemoryRule, distance, memory_shares
 from alignup.host.parts.whole_cores import WholeCores, summed
@@ -50,6 +51,9 @@ _SAME_NODE: Final = 10
 _FEW_NODES: Final = 8
 _FEW_PARTS: Final = 12
 _MOST_CHOICES: Final = 1000
+_GAVE_UP: Final = (
+    "cores are of so many sizes that the search for whole ones ended before all was tried"
+)
 _EVERYBODY: Final = MemoryRule()
 
 
@@ -107,14 +111,17 @@ def split_machine(
     share = remaining.share(parts, cpus_per_part)
     _check_devices(parts, counts, offered)
     drafts = _cut(remaining, share, parts, layout, mixed)
+    gave_up = mixed is not None and mixed.gave_up(drafts)
     if full_cores:
         split_cpus = split_cores(machine, [draft.cpus for draft in drafts])
         if split_cpus:
             each = f" of {cpus_per_part} CPUs" if cpus_per_part else ""
             raise InputError(
                 f"{parts} parts{each} are not whole cores: those of CPUs {split_cpus} would be "
-                "split"
+                f"split{f'; {_GAVE_UP}' if gave_up else ''}"
             )
+    elif gave_up:
+        warn(f"several parts have some cores in common: {_GAVE_UP}")
 
     remaining.give_devices(drafts, pair)
     if not layout:
@@ -640,6 +647,10 @@ class _MixedCores:
         if self._full_cores:
             return not split_cores(machine, [draft.cpus for draft in drafts])
         return not shared_cores(machine, (draft.cpus for draft in drafts))
+
+    def gave_up(self, drafts: Sequence[_Draft]) -> bool:
+        """Return whether some parts are not whole, and whole ones may have been missed."""
+        return self._whole.gave_up and not self.has_whole(drafts)
 
     def better_than(self, drafts: Sequence[_Draft]) -> list[_Draft]:
         """Return parts of whole cores, where some are not, or are on more nodes than need be.

@@ -6,17 +6,23 @@ many cores of each size there are, and is found exactly:
 
 - `packed` takes part after part, each with the largest core that is left: if there is a cut at all,
   there is one with that core, since a larger core does whatever a smaller one does. How much may be
-  wasted has a bound, and what failed before is not tried again.
+  wasted has a bound, and what failed before is not tried again. Where sizes divide each other, as
+  1, 2, 4 and 8 do, it is counted at each step whether the rest does, and the search never fails.
 - `aligned` finds how many parts can be within a place each, and the others of what these leave. For
   each place and number of parts it keeps what may be left, without what is worse than something
   else.
 
-Both give up after more steps than machines need; then a cut may be missed, or align fewer parts.
+For any other sizes no algorithm is known that is always quick: whether cores of many sizes make
+equal parts is the problem 3-Partition. There both end early after many steps, and `gave_up` says
+so: then a cut may be missed. That takes cores of 3, 5, 6 or 7 CPUs, which processors of four or
+eight threads a core have where some siblings are offline or reserved. `aligned` keeps no more than
+300 ways for a place to leave cores, so that fewer parts may be within places on machines with
+hundreds of cores of mixed sizes a node.
 """
 
 from __future__ import annotations
 
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 from alignup.records import Record
 
@@ -71,6 +77,10 @@ class WholeCores:
         self.sizes = tuple(sorted(set(sizes), reverse=True))
         self.cpus = cpus
         self.is_exact = is_exact
+        # Whether a search ended early.
+        self.gave_up = False
+        pairs = pairwise(self.sizes)
+        self._divide_each_other = all(larger % smaller == 0 for larger, smaller in pairs)
         self._packings: dict[tuple[Counts, int], tuple[Counts, ...] | None] = {}
 
     def counts(self, cores: Iterable[int]) -> Counts:
@@ -132,27 +142,81 @@ class WholeCores:
                 path.append(step)
                 choices.append(self._next_parts(step.counts, step.spare))
 
+        self.gave_up = True
         return None
 
     def _may_do(self, counts: Counts, parts: int, spare: int) -> bool:
         """Return whether nothing simple speaks against a cut.
 
+        Where sizes divide each other, there is one if nothing does.
+
         A part whose cores all have an even size has an even number of CPUs, and so for other
-        divisors than 2: if it is to have an odd number, it wastes some.
+        divisors than 2: if it is to have an odd number, it wastes some, or it has cores whose
+        sizes leave that much when divided.
         """
-        if spare < 0:
+        if spare < 0 or (self.is_exact and not self._may_leave(counts, spare)):
             return False
+        if self._divide_each_other:
+            return self._is_enough(counts, parts)
 
         for divisor in self.sizes:
             rest = self.cpus % divisor
-            others = sum(
-                number for size, number in zip(self.sizes, counts, strict=True) if size % divisor
-            )
+            if not rest:
+                continue
+
+            others = 0
+            remainders = 0
+            for size, number in zip(self.sizes, counts, strict=True):
+                if size % divisor:
+                    others += number
+                    remainders += size % divisor * number
+
             affordable = 0 if self.is_exact else spare // (divisor - rest)
-            if rest and parts > others + affordable:
+            if parts > min(others, remainders // rest) + affordable:
                 return False
 
         return True
+
+    def _is_enough(self, counts: Counts, parts: int) -> bool:
+        """Return whether there is a cut, where sizes divide each other.
+
+        From the largest size on, cores fill what the parts lack in whole sizes. Whose lack that is
+        does not matter, since smaller cores fill it just as well. A core that is too many does for
+        what is less than its size, one part each.
+        """
+        # of the size at hand, in all parts; and the parts that lack more, which is less than that
+        lacking = 0
+        open_parts = parts
+        rest = self.cpus
+        for place, (size, number) in enumerate(zip(self.sizes, counts, strict=True)):
+            if place:
+                lacking *= self.sizes[place - 1] // size
+            lacking += open_parts * (rest // size)
+            rest %= size
+            if not rest:
+                open_parts = 0
+
+            filled = min(number, lacking)
+            lacking -= filled
+            if not self.is_exact:
+                open_parts -= min(number - filled, open_parts)
+
+        return not lacking and not open_parts
+
+    def _may_leave(self, counts: Counts, cpus: int) -> bool:
+        """Return whether some cores have just so many CPUs: what parts of all CPUs leave."""
+        # bit i: i CPUs can be left
+        sums = 1
+        for size, number in zip(self.sizes, counts, strict=True):
+            many = 1
+            left = min(number, cpus // size)
+            while left:
+                times = min(many, left)
+                sums |= sums << size * times
+                left -= times
+                many *= 2
+
+        return bool(sums >> cpus & 1)
 
     def _next_parts(self, counts: Counts, spare: int) -> Iterator[_Step]:
         """Yield the parts that may have the largest core, the least wasteful first.
@@ -290,6 +354,7 @@ class WholeCores:
                 best.append(left)
                 worths.append(worth)
                 if len(best) == _WIDEST_FRONT:
+                    self.gave_up = True
                     break
 
         return best

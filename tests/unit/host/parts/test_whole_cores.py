@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alignup import split
-from alignup.errors import InputError
+from alignup.errors import AlignupWarning, InputError
 from alignup.host.parts import whole_cores
 from alignup.host.parts.cut import shared_cores, split_cores, split_machine
 from alignup.host.parts.whole_cores import WholeCores
@@ -191,13 +191,15 @@ def test_a_machine_of_many_nodes_is_cut():
 
 
 def test_a_search_that_takes_too_long_is_given_up(monkeypatch):
-    """Then cores are shared, as where there is no cut."""
+    """Then cores are shared, as where there is no cut, and it is said."""
     places = [[2] * 6 + [1] * 10]
     monkeypatch.setattr(whole_cores, "_MOST_STEPS", 3)
-    made, _ = cut(places, 6, 3)
+    with pytest.warns(AlignupWarning, match="cores in common: cores are of so many sizes that"):
+        made, _ = cut(places, 6, 3)
     assert shared_cores(machine_of(places), made)
 
 
+@pytest.mark.filterwarnings("ignore:several parts have some cores in common")
 @pytest.mark.parametrize("steps", [1, 2, 3, 5, 8, 13])
 def test_wherever_a_search_is_given_up_there_are_parts(monkeypatch, steps):
     """All of them, of all their CPUs, and none twice."""
@@ -218,3 +220,59 @@ def test_what_may_be_left_is_bounded(monkeypatch):
     monkeypatch.setattr(whole_cores, "_WIDEST_FRONT", 1)
     made, _ = cut(places, 4, 5)
     assert not shared_cores(machine_of(places), made)
+
+
+def of_powers(random):
+    """Return sizes of cores that divide each other, how many parts, and of how many CPUs."""
+    sizes = random.choice(((1, 2), (1, 2, 4), (1, 2, 4, 8), (2, 4), (1, 3), (2, 6), (1, 4)))
+    cores = [random.choice(sizes) for _ in range(random.randint(1, 8))]
+    parts = random.randint(1, min(5, len(cores)))
+    cpus = random.randint(1, max(1, sum(cores) // parts))
+    return cores, parts, cpus
+
+
+@pytest.mark.parametrize("batch", seeds(2, 50))
+def test_sizes_that_divide_each_other_are_counted(batch):
+    """Beside the plain search."""
+    random = Random(f"powers {batch}")
+    for _ in range(100):
+        cores, parts, cpus = of_powers(random)
+        is_exact = random.random() < 0.5
+        whole = WholeCores(cores, cpus, is_exact=is_exact)
+        packed = whole.packed(tuple(map(cores.count, whole.sizes)), parts)
+        best = best_cut([cores], parts, cpus, is_exact=is_exact)
+        assert (packed is None) == (best is None), (cores, parts, cpus, is_exact)
+
+
+@pytest.mark.parametrize("seed", seeds(20, 2000))
+def test_the_search_does_not_fail_where_sizes_divide_each_other(seed, monkeypatch):
+    """Not on large machines either: it takes a step for each part."""
+    random = Random(f"large {seed}")
+    sizes = random.choice(((1, 2), (1, 2, 4), (1, 2, 4, 8)))
+    weights = [random.random() ** 3 + 1e-3 for _ in sizes]
+    cores = random.choices(sizes, weights, k=random.choice((16, 64, 192, 256)))
+    parts = random.randint(1, 48)
+    cpus = max(1, sum(cores) // parts - random.choice((0, 0, 0, 1, 2)))
+    whole = WholeCores(cores, cpus, is_exact=random.random() < 0.5)
+    monkeypatch.setattr(whole_cores, "_MOST_STEPS", 20 * parts)
+    whole.packed(tuple(map(cores.count, whole.sizes)), parts)
+    assert not whole.gave_up
+
+
+# sizes that do not divide each other: there is no cut, and a short search does not tell
+SIZES_OF_FOUR_THREADS = [[4] * 180 + [3] * 46 + [1] * 30]
+
+
+def test_a_search_that_ends_early_says_so(monkeypatch):
+    """With --full-cores it is an error."""
+    monkeypatch.setattr(whole_cores, "_MOST_STEPS", 1000)
+    with pytest.raises(InputError, match="would be split; cores are of so many sizes that the"):
+        cut(SIZES_OF_FOUR_THREADS, 48, 17, full_cores=True)
+
+
+def test_what_is_left_over_is_of_whole_cores():
+    """One CPU of six cores of two is left over, if at all, with a core of one."""
+    assert WholeCores([2], 11, is_exact=True).packed((6,), 1) is None
+    whole = WholeCores([2, 1], 11, is_exact=True)
+    assert whole.packed((5, 1), 1) == ((5, 1),)
+    assert whole.packed((5, 2), 1) == ((5, 1),)
