@@ -137,13 +137,13 @@ class LocalRank(Record):
         if granted == str(len(own_cpus)):
             return ""
 
-        others = _unbound_sibling(self.launcher.rank, parent_cpus)
-        neighbours = (
-            f", but not process {others}, whose part may have the same CPUs" if others else ""
+        neighbour = _unbound_sibling(self.launcher.rank, parent_cpus)
+        but = (
+            f", but not process {neighbour}, whose part may have the same CPUs" if neighbour else ""
         )
         return (
             f"{self.launcher.name} has bound this rank to CPUs {CPUSet(own_cpus)} of "
-            f"{CPUSet(parent_cpus)}{neighbours}, of which parts are cut: start the ranks with "
+            f"{CPUSet(parent_cpus)}, of which parts are cut{but}: start the ranks with "
             f"{self.launcher.unbind}"
         )
 
