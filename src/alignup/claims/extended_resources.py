@@ -20,7 +20,7 @@ from alignup.kubernetes.pod import EXTENDED_CLAIM, PodClaim, without_extended_cl
 from alignup.records import Record, field, replace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from alignup.claims.objects import DeviceClass
     from alignup.claims.scheduler_gates import Gates
@@ -185,6 +185,34 @@ class ExtendedResources(Record):
             tuple(sorted(requests, key=lambda request: request.name)),
         )
 
+    def with_own_claim(self, pod: Pod) -> tuple[Pod, Claim]:
+        """Return a pod that asks by a claim of its own for what is made for it, and this claim.
+
+        Args:
+            pod: from `on_node`.
+        """
+        claim = self.claim(pod)
+        claimed = pod.constraints.claimed_devices
+        pod_claims = tuple(
+            replace(pod_claim, name="devices", claim=claim.name)
+            if pod_claim.is_extended
+            else pod_claim
+            for pod_claim in pod.constraints.claims
+        )
+        constraints = replace(pod.constraints, claims=pod_claims, claimed_devices=frozenset())
+        init_containers, containers = (
+            tuple(_without_resources(container, claimed) for container in of_kind)
+            for of_kind in (pod.init_containers, pod.containers)
+        )
+        changed_pod = replace(
+            pod,
+            constraints=constraints,
+            init_containers=init_containers,
+            containers=containers,
+            all_containers=init_containers + containers,
+        )
+        return changed_pod, claim
+
     def uses(self, pod: Pod) -> tuple[Use, ...]:
         """Return which containers of a pod use which requests of its claim.
 
@@ -292,6 +320,20 @@ def _requests_and_uses(
         uses += [Use(container.name, resource, shared_request.name) for _, container, _ in lacking]
 
     return requests, uses
+
+
+def _without_resources(container: Container, claimed: Collection[tuple[str, str]]) -> Container:
+    """Return a container that does not ask for the resources for which a claim stands."""
+
+    def is_left(resource: str) -> bool:
+        return (container.name, resource) not in claimed
+
+    return replace(
+        container,
+        requests={name: count for name, count in container.requests.items() if is_left(name)},
+        limits={name: count for name, count in container.limits.items() if is_left(name)},
+        devices=tuple(pair for pair in container.devices if is_left(pair[0])),
+    )
 
 
 def _ends(container: Container) -> bool:

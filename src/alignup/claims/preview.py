@@ -139,6 +139,32 @@ def what_helps(
         pod: the pod.
         meets: whether a pod meets its devices with claims as a provider has them.
     """
+    yield from _changed_claims(provider, pod, meets)
+    yield from _fewer_cpus(provider, pod, meets)
+    yield from _from_cpu_driver(provider, pod, meets)
+    with_hints = provider.copy()
+    with_hints.gives_hints = True
+    if not provider.gives_hints and meets(pod, with_hints):
+        yield "let claims give hints (draHints), in placement without a kubelet"
+
+
+def _changed_claims(
+    provider: ClaimProvider, pod: Pod, meets: Callable[[Pod, ClaimProvider], bool | None]
+) -> Iterator[str]:
+    """Yield changes of the pod's claims; nobody can change one that the scheduler makes.
+
+    A claim of the pod's own then takes its place.
+    """
+    before = ""
+    fewer = "devices a request"
+    if any(pod_claim.is_extended and not pod_claim.claim for pod_claim in pod.constraints.claims):
+        resources = sorted({use.resource for use in provider.extended.uses(pod)})
+        before = f"ask by a ResourceClaim in place of {' and '.join(resources)}, and "
+        fewer = f"{' and '.join(resources)} a container"
+        pod, own_claim = provider.extended.with_own_claim(pod)
+        known = provider.resources
+        provider = provider.copy(replace(known, claims=(*known.claims, own_claim)))
+
     claims = waiting_of(provider.claims(pod)).values()
     named = f"in {', '.join(map(str, claims))}"
 
@@ -148,7 +174,7 @@ def what_helps(
     for attribute in sorted(provider.attributes):
         for change, description in _constraints(attribute, provider.machine.numa_node_ids):
             if tried(change):
-                yield f"{description} {named}"
+                yield f"{before}{description} {named}"
                 break
 
     counts = [
@@ -159,15 +185,8 @@ def what_helps(
     ]
     for count in range(max(counts, default=1) - 1, 0, -1):
         if tried(partial(_at_most, count)):
-            yield f"ask for at most {count} devices a request {named}"
+            yield f"ask for at most {count} {fewer} {named}"
             break
-
-    yield from _fewer_cpus(provider, pod, meets)
-    yield from _from_cpu_driver(provider, pod, meets)
-    with_hints = provider.copy()
-    with_hints.gives_hints = True
-    if not provider.gives_hints and meets(pod, with_hints):
-        yield "let claims give hints (draHints), in placement without a kubelet"
 
 
 def _fewer_cpus(

@@ -9,8 +9,9 @@ import pytest
 from alignup import Node, read_machine, read_pod
 from alignup.claims.extended_resources import ExtendedResources, with_resources
 from alignup.claims.objects import DeviceClass
+from alignup.claims.preview import preview_claims
 from alignup.claims.scheduler_gates import gates_of
-from inputs.small_claims import DRIVER, class_of, slice_of
+from inputs.small_claims import DRIVER, NUMA, class_of, slice_of
 
 GPU = "example.com/gpu"
 IMPLICIT = f"deviceclass.resource.kubernetes.io/{DRIVER}"
@@ -293,3 +294,44 @@ def test_requests_are_called_by_resource_and_containers() -> None:
     assert with_resources(text, SERVED.uses(pod)) == (
         f"claim x, request {GPU} of containers c and i; container-1-request-11"
     )
+
+
+def test_what_brings_devices_and_cpus_together_is_told_of_a_claim_of_the_pods_own() -> None:
+    """Nobody can add a constraint to the claim that the scheduler makes."""
+    kubelet = {
+        "topologyManagerPolicy": "single-numa-node",
+        "cpuManagerPolicy": "static",
+        "reservedSystemCPUs": "0",
+    }
+    node = node_of(slice_of([0, 1, 0]), kubelet=kubelet)
+    outcome = preview_claims(node, pod_of(container("c", 2), init=[container("i", 1)]))
+    assert outcome is not None
+    assert outcome.meet is False
+    advice = [text for text in outcome.helps if "matchAttribute" in text]
+    added = f"add the constraint matchAttribute {NUMA} in default/p-extended-resources"
+    assert advice == [f"ask by a ResourceClaim in place of {GPU}, and {added}"]
+    assert f"ask for at most 1 {GPU} a container in default/p-extended-resources" in outcome.helps
+
+    # as told
+    exactly = {"deviceClassName": DRIVER, "count": 2}
+    own = {**made_claim("d0"), "metadata": {"name": "own", "namespace": "default"}, "status": {}}
+    own["spec"]["devices"] = {
+        "requests": [{"name": "r", "exactly": exactly}],
+        "constraints": [{"matchAttribute": NUMA}],
+    }
+    limits = {"cpu": "1", "memory": "1Gi"}
+    manifest = {
+        "metadata": {"name": "p"},
+        "spec": {
+            "containers": [
+                {"name": "c", "resources": {"limits": limits, "claims": [{"name": "x"}]}}
+            ],
+            "resourceClaims": [{"name": "x", "resourceClaimName": "own"}],
+        },
+    }
+    with pytest.warns(match="resource claims"):
+        pod = read_pod(manifest)
+
+    changed = preview_claims(node_of(slice_of([0, 1, 0]), own, kubelet=kubelet), pod)
+    assert changed is not None
+    assert changed.meet is True
