@@ -154,8 +154,8 @@ class Keeper:
 
         # By node, the kinds of the pods of which it is a place, by uid.
         self._due: dict[str, dict[str, Kind]] = {}
-        # By uid, when pods were bound that may not have been admitted yet.
-        self._bound_at: dict[str, float] = {}
+        # By node, the pods that its kubelet may not have admitted yet, and when they were bound.
+        self._last_pods: dict[str, dict[str, float]] = {}
         # Nodes that were passed over until they report their last pods.
         self._unreported: set[str] = set()
         # Nodes on which more may fit than before.
@@ -271,7 +271,7 @@ class Keeper:
         for uid, watched in after.items():
             if before.get(uid) is not watched:
                 self._load_of(watched.node).add(watched.pod)
-                self._bound_at[uid] = now
+                self._last_pods.setdefault(watched.node, {})[uid] = now
 
         for waiting_pod in waiting:
             self._waiting_seen(waiting_pod, now)
@@ -302,7 +302,6 @@ class Keeper:
         self._forget_waiting(uid)
         self._give_up(uid)
 
-        self._bound_at.pop(uid, None)
         watched = self.state.pods.get(uid)
         if watched is not None:
             self._load_of(watched.node).remove(watched.pod)
@@ -315,7 +314,7 @@ class Keeper:
         place = self.places.get(uid)
         if place is not None:
             self._settle(uid, pod.node)
-            self._bound_at[uid] = now
+            self._last_pods.setdefault(pod.node, {})[uid] = now
 
         before = self.state.pods.get(uid)
         if before is not None and before.node == pod.node and _are_copies(before, pod):
@@ -332,7 +331,7 @@ class Keeper:
 
         self.state.pod_seen(pod, now)
         self._load_of(pod.node).add(pod.pod)
-        self._bound_at[uid] = now
+        self._last_pods.setdefault(pod.node, {})[uid] = now
         for due_uid in due:
             self._assume_on(self.places[due_uid], pod.node, now)
         if due:
@@ -522,22 +521,22 @@ class Keeper:
                 self.counts.released += 1
                 decisions.append(Release(pod))
 
-        changed = self.state.changed | self._changed
-        self.state.changed.clear()
-        self._changed.clear()
-        self._mend(changed, now)
-        decisions += self._give(changed, now)
+        # a place may free a node that was kept for its pod; what is still to do then can wait
+        for _ in range(2):
+            changed = self.state.changed | self._changed
+            self.state.changed.clear()
+            self._changed.clear()
+            self._mend(changed, now)
+            decisions += self._give(changed, now)
+            if not self._changed:
+                break
+
         return self._labels_to_write() + decisions
 
     def _look(self, now: float) -> None:
         """Look at what no event tells of."""
         self._suspect.update(self._due)
-        moment = now - _SLOWEST_ADMISSION
-        if any(bound_at < moment for bound_at in self._bound_at.values()):
-            self._bound_at = {uid: at for uid, at in self._bound_at.items() if at >= moment}
-            self._changed |= self._unreported
-            self._unreported.clear()
-
+        self._forget_last_pods(now - _SLOWEST_ADMISSION)
         for uid, place in self.places.items():
             if place.refused_at is not None and now >= place.refused_at + _LATE_SECONDS:
                 place.refused_at = now
@@ -549,6 +548,20 @@ class Keeper:
                 self._waiting_seen(pod, now)
 
         self._keep_for_overdue(now)
+
+    def _forget_last_pods(self, moment: float) -> None:
+        """Take pods that were bound before a moment to be admitted."""
+        for name, bound_at in list(self._last_pods.items()):
+            later = {uid: at for uid, at in bound_at.items() if at >= moment}
+            if len(later) == len(bound_at):
+                continue
+
+            self._last_pods[name] = later
+            if not later:
+                del self._last_pods[name]
+            if name in self._unreported:
+                self._unreported.discard(name)
+                self._changed.add(name)
 
     def _labels_to_write(self) -> list[Decision]:
         """Return what labels of nodes lack, or have too much."""
@@ -626,21 +639,40 @@ class Keeper:
                     names.add(name)
 
         decisions: list[Decision] = []
-        while (pod := self.queue.first(possible)) is not None:
-            most = _CANDIDATES if pod.unseen else 1
-            chosen = self._choose(pod, possible[pod.kind], most)
-            if not chosen:
-                del possible[pod.kind]
-                self._refused_kinds.add(pod.kind)
-                continue
+        while (place := self._next_place(possible, now)) is not None:
+            decisions.append(self._release(place))
 
-            place = self._place(pod, chosen, now)
-            if place is None:
-                del possible[pod.kind]
-            else:
-                decisions.append(self._release(place))
+        # an equal pod that stands before it may have been refused the node that is kept for it
+        for name, pod in list(self._kept.items()):
+            if name in changed and self._choose(pod, {name}, 1):
+                place = self._place(pod, [name], now)
+                if place is not None:
+                    decisions.append(self._release(place))
 
         return decisions
+
+    def _next_place(self, possible: dict[Kind, set[str] | None], now: float) -> Place | None:
+        """Give a place to the first pod that gets one; None: none does.
+
+        Args:
+            possible: by kind, the nodes to ask, None: all; kinds that these refuse are removed.
+            now: seconds.
+        """
+        for pod in self.queue.firsts(possible):
+            if pod.kind not in possible:
+                continue
+
+            most = _CANDIDATES if pod.unseen else 1
+            chosen = self._choose(pod, possible[pod.kind], most)
+            place = self._place(pod, chosen, now) if chosen else None
+            if place is not None:
+                return place
+
+            del possible[pod.kind]
+            if not chosen:
+                self._refused_kinds.add(pod.kind)
+
+        return None
 
     def _free(self, name: str) -> dict[str, int]:
         """Return what the sums of a node's pods leave; nothing, where it may take no pod."""
@@ -717,13 +749,19 @@ class Keeper:
         if any(kind is not pod.kind and kind.demand != pod.kind.demand for kind in due.values()):
             return False
 
+        last_pods = self._last_pods.get(name)
+        if not last_pods:
+            return True
+
         member = self.state.members[name]
         unreported = member.unsettled if isinstance(member, ExactMember) else member.pending
-        for uid in unreported:
-            if uid in self._bound_at and demand_key(member.pods[uid].pod) != pod.kind.demand:
+        for uid in last_pods.keys() & set(unreported):
+            if demand_key(member.pods[uid].pod) != pod.kind.demand:
                 self._unreported.add(name)
                 return False
 
+        if not unreported:
+            del self._last_pods[name]
         return True
 
     def _place(self, pod: WaitingPod, names: Sequence[str], now: float) -> Place | None:

@@ -128,14 +128,14 @@ class WaitingQueue:
         self._counts[pod.watched.pod.namespace] -= 1
         return entry
 
-    def first(self, kinds: Iterable[Kind]) -> WaitingPod | None:
-        """Return the first pod of some kinds in the order; None: none of them waits."""
-        lines = [line for kind in kinds for line in self._lines_of_kind.get(kind, ())]
-        if not lines:
-            return None
+    def firsts(self, kinds: Iterable[Kind]) -> list[WaitingPod]:
+        """Return the pods of some kinds that may be next, in the order.
 
-        line = min(lines, key=self._key_of)
-        return self._pods[self._lines[line][0][2]][0]
+        Those are the first ones of each priority, namespace and kind.
+        """
+        lines = [line for kind in kinds for line in self._lines_of_kind.get(kind, ())]
+        lines.sort(key=self._key_of)
+        return [self._pods[self._lines[line][0][2]][0] for line in lines]
 
     def _key_of(self, line: _Line) -> tuple[int, float, tuple[str, str, str]]:
         """Return by what lines are ordered, of which each has its first pod here."""

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from alignup.claims.objects import Claim, DeviceClass, Slice
     from alignup.control_plane.api_server.objects import WatchedPod
-    from alignup.core.amounts.board import Row
+    from alignup.core.amounts.board import Job, Row
     from alignup.kubernetes.pod import Pod
 
 _T = TypeVar("_T")
@@ -66,6 +66,9 @@ _MOST_KINDS: Final = 250
 # Kinds of pods of which it is kept what all members say; where an eighth of these changed, all are
 # judged anew.
 _MOST_JUDGED: Final = 64
+
+# Kinds of pods that are kept as they were prepared for being judged.
+_MOST_JOBS: Final = 5_000
 
 _MOST_CHANGED: Final = 8
 _UNASKED: Final = "NUMA: the node refuses the pod, and others take it"
@@ -791,6 +794,10 @@ class View:
         self._changed_at: dict[str, int] = {}
         # By what a pod asks for and the strategy, what all members say, and as of which version.
         self._judgements: Memo[object, tuple[Evaluation | None, int]] = Memo(_MOST_JUDGED)
+        # Where answers about a few members are written, and pods as they were prepared for these.
+        self._few = Evaluation.empty(0)
+        self._jobs: Memo[object, Job] = Memo(_MOST_JOBS)
+        self._resources_of_jobs: tuple[str, ...] = ()
 
     def touch(self, name: str) -> None:
         """Note that what a member has to give changed."""
@@ -885,7 +892,7 @@ class View:
             answer = self.verdicts(pod, strategy)
         else:
             answer = self._few
-            job = self._cluster.job(pod)
+            job = self._job(pod)
             self._cluster.judge(job, pod, strategy, answer, 0, len(numbers), numbers)
 
         return {
@@ -893,6 +900,19 @@ class View:
             for name, number in zip(names, numbers.tolist(), strict=True)
             if answer.admitted[number]
         }
+
+    def _job(self, pod: Pod) -> Job:
+        """Return a pod prepared for being judged, as it was for the last one of its kind."""
+        resources = self._cluster.resources
+        if resources != self._resources_of_jobs:
+            self._resources_of_jobs = resources
+            self._jobs.clear()
+
+        key = demand_key(pod)
+        job = self._jobs.get(key)
+        if job is None:
+            job = self._jobs[key] = self._cluster.job(pod)
+        return job
 
     def _judged(self, cluster: Cluster, pod: Pod, strategy: str) -> Evaluation:
         answer = cluster.evaluate(pod, strategy)
@@ -1026,6 +1046,7 @@ class View:
         self._profiled = {}
         self._judgements = Memo(_MOST_JUDGED)
         self._few = Evaluation.empty(len(names))
+        self._jobs.clear()
         self._changed_at = {}
         self._layouts = None
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
+from hypothesis import given as given_by_hypothesis
+from hypothesis import strategies as st
 
 from alignup.control_plane.gates.keeper import PATIENCE, Keeper, Label, Release
 from alignup.control_plane.gates.node_affinity import pinned
+from alignup.control_plane.gates.scheduler_rules import NodeLoad
 from alignup.control_plane.gates.waiting_pods import PLACE
 from alignup.control_plane.scheduler.cluster_state import ClusterState
 from alignup.kubelet.node_resource_topology.report import Description
@@ -450,3 +453,149 @@ def test_a_leader_that_begins_anew_forgets_what_it_asked_for() -> None:
     keeper.pod_seen(replace(pod, version="5"), 2)
     (release,) = keeper.decide(2)
     assert release.pod.version == "5"
+
+
+EVENTS = st.lists(
+    st.tuples(
+        st.sampled_from(
+            (
+                *("new", "new", "bound", "bound", "ended", "report", "cordon", "uncordon"),
+                *("foreign", "let go", "refused", "time", "list", "node gone", "shared"),
+            )
+        ),
+        st.integers(0, 7),
+    ),
+    max_size=60,
+)
+
+
+class World:
+    """A cluster as its API server and its kubelets have it, which tells a keeper of each change."""
+
+    def __init__(self) -> None:
+        self.names = ("a", "b", "c")
+        self.keeper = keeper_of(*self.names)
+        self.kubelets = {name: EMPTY.copy() for name in self.names}
+        self.pods = {}
+        self.given = {}
+        self.now = 1.0
+        self.count = 0
+
+    def run(self, event, number) -> None:
+        """Let something happen."""
+        self.now += 0.1
+        name = self.names[number % 3]
+        getattr(self, event.replace(" ", "_"))(number, name)
+        for decision in self.keeper.decide(self.now):
+            if isinstance(decision, Release):
+                self.given[decision.pod.uid] = decision
+
+    def new(self, number, _name) -> None:
+        self.count += 1
+        spec = SPREAD if number == 7 else {}
+        pod = waiting_pod(f"p{self.count}", cpu=1 + number % 4, priority=number % 2, spec=spec)
+        self.keeper.pod_seen(pod, self.now)
+
+    def bound(self, number, _name) -> None:
+        """Bind one of those that were let go, as its scheduler does, to one of its nodes."""
+        if not self.given:
+            return
+        uid = sorted(self.given)[number % len(self.given)]
+        decision = self.given.pop(uid)
+        self._bind(decision.pod, decision.nodes[number % len(decision.nodes)])
+
+    def _bind(self, pod, name) -> None:
+        plain = pod.watched.pod
+        record = bound(plain.name, name, cpu=plain.exclusive_cpus)
+        # the kubelet admits it at once, and reports it some time later
+        assert self.kubelets[name].admit(record.pod), (plain.name, name)
+        self.pods[pod.uid] = name
+        self.keeper.pod_seen(record, self.now)
+
+    def foreign(self, number, name) -> None:
+        """Bind a pod that no keeper has placed, where there is room."""
+        self.count += 1
+        record = bound(f"f{self.count}", name, cpu=1 + number % 2)
+        due = [uid for uid, decision in self.given.items() if name in decision.nodes]
+        if not due and self.kubelets[name].admit(record.pod):
+            self.pods[record.pod.uid] = name
+            self.keeper.pod_seen(record, self.now)
+
+    def shared(self, number, name) -> None:
+        """Bind a pod that takes of the sums only."""
+        self.count += 1
+        pod = pod_object(f"s{self.count}", name)
+        pod["spec"]["containers"][0]["resources"] = {"requests": {"cpu": f"{number}00m"}}
+        self.keeper.pod_seen(GATED_READER.decode(json.dumps(pod).encode()), self.now)
+
+    def let_go(self, number, _name) -> None:
+        """Show that a gate is off."""
+        if self.given:
+            decision = self.given[sorted(self.given)[number % len(self.given)]]
+            plain = decision.pod.watched.pod
+            pod = let_go(plain.name, decision.nodes, cpu=plain.exclusive_cpus)
+            self.keeper.pod_seen(pod, self.now)
+
+    def refused(self, number, _name) -> None:
+        """Let a patch come to nothing."""
+        if self.given:
+            uid = sorted(self.given)[number % len(self.given)]
+            if not self.keeper.places[uid].is_open:
+                self.keeper.refused(self.given.pop(uid).pod, self.now)
+
+    def ended(self, number, _name) -> None:
+        if self.pods:
+            uid = sorted(self.pods)[number % len(self.pods)]
+            self.kubelets[self.pods.pop(uid)].remove(uid)
+            self.keeper.pod_gone(uid, self.now)
+
+    def report(self, _number, name) -> None:
+        self.keeper.state.report_seen(exact(name, self.kubelets[name]), self.now)
+        self.keeper.reported([name])
+
+    def cordon(self, _number, name) -> None:
+        # a pod that was let go to it would have to move
+        if not any(name in decision.nodes for decision in self.given.values()):
+            self.keeper.node_seen(node(name, is_unschedulable=True), self.now)
+
+    def uncordon(self, _number, name) -> None:
+        self.keeper.node_seen(node(name), self.now)
+
+    def node_gone(self, _number, name) -> None:
+        if not any(name in decision.nodes for decision in self.given.values()):
+            self.keeper.node_gone(name, self.now)
+
+    def time(self, number, _name) -> None:
+        self.now += (0.5, 2.0, 12.0, 40.0)[number % 4]
+        self.keeper.state.tick(self.now)
+
+    def list(self, _number, _name) -> None:
+        """List what is bound and what waits."""
+        pods = list(self.keeper.queue)
+        pods += [place.newest for place in self.keeper.places.values()]
+        state = self.keeper.state
+        pods += [pod for uid, pod in state.pods.items() if uid not in state.assumed]
+        pods += [pod for pod, _ in self.keeper._parked.values()]
+        self.keeper.pods_listed(pods, self.now, self.now)
+
+
+@given_by_hypothesis(EVENTS)
+def test_nobody_waits_whom_a_node_would_take_and_no_kubelet_rejects_anybody(events) -> None:
+    """Only what changed is asked: asked anew, all nodes refuse all that wait.
+
+    Kubelets that admit pods at once reject none of those that were let go.
+    """
+    world = World()
+    keeper = world.keeper
+    for event, number in events:
+        world.run(event, number)
+        for pod in keeper.queue:
+            assert keeper._choose(pod, None, 1) == [], (event, pod.uid)
+
+        # the sums are those of all pods that count as bound
+        for name in world.names:
+            load = NodeLoad()
+            for watched in keeper.state.by_node.get(name, {}).values():
+                load.add(watched.pod)
+            kept = keeper._load_of(name)
+            assert (+kept.amounts, kept.pods) == (+load.amounts, load.pods)

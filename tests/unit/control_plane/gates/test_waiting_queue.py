@@ -97,7 +97,7 @@ def test_pods_come_in_the_order_of_a_plain_model(steps) -> None:
         else:
             ordered = [pod for pod in plain.ordered() if pod.watched.pod.exclusive_cpus in step[1]]
             kinds = [kind for kind in queue.kinds if kind.pod.exclusive_cpus in step[1]]
-            first = queue.first(kinds)
+            first = next(iter(queue.firsts(kinds)), None)
             assert first == (ordered[0] if ordered else None)
             if first is not None:
                 queue.remove(first.uid)
@@ -121,7 +121,7 @@ def test_namespaces_take_turns_by_what_they_get() -> None:
 
     served = []
     for _ in range(10):
-        pod = queue.first(list(queue.kinds))
+        pod = queue.firsts(queue.kinds)[0]
         queue.remove(pod.uid)
         queue.charge(pod.watched.pod.namespace, pod.watched.pod.exclusive_cpus / 100)
         served.append(pod.watched.pod.namespace)
@@ -135,7 +135,7 @@ def test_nobody_saves_up_turns_while_nothing_waits() -> None:
     for number in range(9):
         queue.add(waiting_pod(f"first-{number}", namespace="first"), 0)
     for _ in range(5):
-        pod = queue.first(list(queue.kinds))
+        pod = queue.firsts(queue.kinds)[0]
         queue.remove(pod.uid)
         queue.charge("first", 0.5)
 
@@ -143,7 +143,7 @@ def test_nobody_saves_up_turns_while_nothing_waits() -> None:
         queue.add(waiting_pod(f"second-{number}", namespace="second", cpu=2), 0)
     order = []
     for _ in range(6):
-        pod = queue.first(list(queue.kinds))
+        pod = queue.firsts(queue.kinds)[0]
         queue.remove(pod.uid)
         queue.charge(pod.watched.pod.namespace, 0.5)
         order.append(pod.watched.pod.namespace)
