@@ -333,7 +333,7 @@ class WatchedKubelets:
         """List all bound pods, in full or from what the server remembers."""
         pods = self.bound
         if is_cached and self.faults:
-            pods = self.random.choice(self.snapshots)[1]
+            pods = self._recent()
         if not is_cached:
             self.full_list = self.now
         self.state.pods_listed(list(pods.values()), self.now, self.now, is_cached=is_cached)
@@ -354,10 +354,18 @@ class WatchedKubelets:
 
     # What happens.
 
-    def _changed_bound(self) -> None:
-        self.snapshots.append((self.now, dict(self.bound)))
+    def _recent(self) -> dict[str, WatchedPod]:
+        """Return the bound pods of some moment that is not too long ago."""
+        self._prune()
+        return self.random.choice(self.snapshots)[1]
+
+    def _prune(self) -> None:
         while len(self.snapshots) > 1 and self.snapshots[1][0] < self.now - OLDEST:
             self.snapshots.popleft()
+
+    def _changed_bound(self) -> None:
+        self.snapshots.append((self.now, dict(self.bound)))
+        self._prune()
         oldest = next(iter(self.nowhere), None)
         if oldest is not None and self.nowhere[oldest] < self.now - 4 * BOUND:
             del self.nowhere[oldest]
@@ -557,7 +565,7 @@ class WatchedKubelets:
 
     def _repeat(self) -> None:
         """Tell of a pod as it was a while ago."""
-        _, pods = self.random.choice(self.snapshots)
+        pods = self._recent()
         if pods:
             self._later(
                 0.0, 2.0, partial(self._learn, "seen", self.random.choice(list(pods.values())))
