@@ -7,6 +7,7 @@ hand, and how leases of it are told from those of another.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -366,14 +367,16 @@ def seen_by_client(
     if not kinds:
         return {}, Hidden()
     if loaded is None:
-        loaded = with_usual_devices(load_with_devices(HERE), set(kinds.values()), is_here=True)
+        # it may be a container that does not show the machine: then variables alone tell
+        with suppress(InputError):
+            loaded = with_usual_devices(load_with_devices(HERE), set(kinds.values()), is_here=True)
 
     seen: dict[str, Seen] = {}
     sentences: list[str] = []
     notes: list[str] = []
     for resource, kind in kinds.items():
-        devices = loaded.devices.get(kind)
-        if devices:
+        devices = loaded.devices.get(kind, ()) if loaded is not None else ()
+        if loaded is not None and devices:
             asking = replace(rank, count=counts[resource])
             view = _view(loaded, kind, environment, asking, files)
             notes += view.notes

@@ -32,6 +32,7 @@ _PCI_ADDRESS: Final = (
     r"(?P<domain>[0-9a-fA-F]{4,8}):(?P<slot>[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7])(?P<part>/\d+)?"
 )
 _UUID_PREFIXES: Final = ("GPU-", "MIG-")
+_PREFIX_LENGTH: Final = 4
 # Between the UUID of a GPU and the number of one of those that share it, in the ids of NVIDIA's
 # device plugin.
 _REPLICA: Final = "::"
@@ -190,15 +191,25 @@ def choice_of(devices: Iterable[Device], names: Iterable[str]) -> set[str] | Non
     of this UUID, and a UUID may be cut short.
     """
     wanted = set(names)
-    uuids = tuple(whole_gpu(name) for name in wanted if is_uuid(name))
+    uuids = [whole_gpu(name) for name in wanted if is_uuid(name)]
     has_addresses = any(map(is_pci, wanted))
     chosen: set[str] = set()
     can_tell = False
     for device in devices:
         address = _address(device)
-        is_known = (is_uuid(device.id) and uuids) or (address and has_addresses)
-        is_named = device.id in wanted or address in wanted or device.id.startswith(uuids)
-        can_tell = can_tell or bool(is_known) or is_named
+        same_kind = tuple(uuid for uuid in uuids if device.id.startswith(uuid[:_PREFIX_LENGTH]))
+        if device.id in wanted:
+            is_named = True
+        elif same_kind:
+            is_named = device.id.startswith(same_kind)
+        elif address and has_addresses:
+            # of a card of which partitions are named, no others are
+            parts = any(name.startswith(f"{address}/") for name in wanted)
+            is_named = address in wanted and not (parts and "/" in device.id)
+        else:
+            continue
+
+        can_tell = True
         if is_named:
             chosen.add(device.id)
 

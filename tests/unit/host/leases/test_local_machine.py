@@ -247,6 +247,20 @@ def test_a_refusal_says_what_hides_devices(tmp_path):
     )
 
 
+def test_a_client_that_cannot_read_its_machine_goes_by_the_variables(monkeypatch):
+    """In a container that has no sysfs, say."""
+
+    def fail(_source):
+        raise InputError("there is no machine")
+
+    monkeypatch.setattr("alignup.host.leases.local_machine.load_with_devices", fail)
+    listed = {"CUDA_VISIBLE_DEVICES": "GPU-7"}
+    seen, hidden = seen_by_client({leasing.GPU: 1}, listed, Rank())
+    assert seen[leasing.GPU].names == ("GPU-7",)
+    assert hidden == Hidden()
+    assert seen_by_client({leasing.GPU: 1}, {}, Rank()) == ({}, Hidden())
+
+
 GPU_BUS = tuple(
     PciDevice(f"0000:0{number}:00.0", "0302", "10de", "2330", number // 2) for number in range(4)
 )

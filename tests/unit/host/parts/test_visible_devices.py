@@ -340,6 +340,8 @@ def test_level_zero_numbers_tiles_or_cards(root):
     assert "names no device" in seen(loaded, INTEL, {"ZE_AFFINITY_MASK": "8"}, root=root)[1].reason
 
 
+PARTITIONS = [Device(f"{address(0)}/{number}", None, pci=address(0)) for number in range(2)]
+INSTANCES = [Device(f"MIG-{letter}", None, pci=address(0)) for letter in "ab"]
 UUID_GPUS = [Device(f"GPU-{letter * 8}", None) for letter in "abc"]
 
 
@@ -360,6 +362,14 @@ UUID_GPUS = [Device(f"GPU-{letter * 8}", None) for letter in "abc"]
         ([Device("gpu0", None, pci=address(1))], [address(1)], {"gpu0"}),
         ([Device("gpu0", None, pci=address(1))], [address(2)], set()),
         ([Device(address(0), None), Device(address(1), None)], [address(1)], {address(1)}),
+        # partitions of a card: those that are named, or all where the card is
+        (PARTITIONS, [f"{address(0)}/1", address(0)], {f"{address(0)}/1"}),
+        (PARTITIONS, [address(0)], {f"{address(0)}/0", f"{address(0)}/1"}),
+        (PARTITIONS, [f"{address(1)}/0", address(1)], set()),
+        # instances of MIG on one card
+        (INSTANCES, ["MIG-b", address(0)], {"MIG-b"}),
+        (INSTANCES, ["GPU-a", address(0)], {"MIG-a", "MIG-b"}),
+        ([Device("MIG-a", None)], ["GPU-a", address(0)], None),
     ],
 )
 def test_an_agent_knows_the_devices_of_a_client_by_their_names(devices, names, expected):
