@@ -34,6 +34,7 @@ def test_admitted_pods_fit_the_schema() -> None:
         "cluster",
         "kubelet",
         "log",
+        "see",
         "unknown",
         "was",
     }
