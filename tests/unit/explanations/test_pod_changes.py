@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from alignup import explain, read_pod
+from alignup import Node, explain, read_pod
 from alignup.kubernetes.quantity import parse_quantity
-from inputs.refusals import EXAMPLE_GPU, by_kind, gpu_pod, node_of
+from inputs.machines import machine_of
+from inputs.refusals import EXAMPLE_GPU, by_kind, gpu_pod, node_of, wish
 
 
 def test_the_largest_request_that_would_be_admitted() -> None:
@@ -96,3 +97,21 @@ def test_a_container_is_to_share_cpus_only_where_the_node_has_enough_for_all(
     texts = [suggestion.text for suggestion in explain(node, pod).suggestions]
     assert texts
     assert any("which then shares CPUs" in text for text in texts) is shares
+
+
+def test_a_pod_is_told_to_ask_for_less_although_more_would_do() -> None:
+    """Restricted takes two devices, which need both NUMA nodes as the CPUs do, and not one."""
+    devices = {"b.com/gpu": [{"id": "g", "numa": [0]}, {"id": "h", "numa": [1]}]}
+    kubelet = {
+        "topologyManagerPolicy": "restricted",
+        "cpuManagerPolicy": "static",
+        "reservedSystemCPUs": "0",
+    }
+    node = Node.from_dict({"machine": machine_of(2, 4), "kubelet": kubelet, "devices": devices})
+    assert node.try_admit(wish("x", cpu="12", **{"b.com/gpu": "2"}))
+
+    requests = by_kind(node, wish("x", cpu="12", **{"b.com/gpu": "1"}))["request"]
+    assert [suggestion.text for suggestion in requests] == [
+        "ask for 8 cpu instead of 12",
+        "ask for no b.com/gpu",
+    ]
