@@ -29,7 +29,7 @@ from alignup.records import Record, field
 from alignup.text.counting import short_difference
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 # The program's file that wrote a line, its message, and the values beside it.
 LogLine = tuple[str, str, dict[str, Any]]
@@ -46,10 +46,15 @@ _FILES: Final = re.compile(
 )
 # What journals, container runtimes and collectors call a message.
 _WRAPPERS: Final = ("MESSAGE", "log", "message")
-_READER: Final = json.JSONDecoder()
+# Reads a value of JSON where one begins; its errors do not look for the line of the place, which
+# takes time that grows with the length of the text before it.
+_DECODER: Final[Any] = json.JSONDecoder()
+_SCAN: Final[Callable[[str, int], tuple[Any, int]]] = _DECODER.scan_once
 _EVERY_NODE: Final = (1 << 64) - 1
 # A hint, and a list of them, as Go prints them.
 _GO_HINT: Final = re.compile(r"{NUMANodeAffinity:([01]*)(?:<nil>)? Preferred:(true|false)}")
+# More values than any line of a kubelet has.
+_MOST_PAIRS: Final = 1000
 # How many lines of other programs are looked at for what they are.
 _MOST_OTHERS: Final = 1000
 _GO_HINTS: Final = re.compile(r"([^\s\[]+):\[([^\]]*)\]")
@@ -293,8 +298,8 @@ def log_line(text: str) -> LogLine:
     brace = text.find("{")
     if head and not 0 <= brace < head.start():
         message, end = _value(text, head.end())
-        pairs = {}
-        while key := _KEY.match(text, end):
+        pairs: dict[str, Any] = {}
+        while len(pairs) < _MOST_PAIRS and (key := _KEY.match(text, end)):
             pairs[key[1]], end = _value(text, key.end())
         return head[1], str(message), pairs
 
@@ -336,10 +341,12 @@ def _end_without_head(text: str) -> tuple[str, dict[str, Any]]:
 def _value(text: str, place: int) -> tuple[Any, int]:
     """Return a value of klog's text, and where it ends: JSON, or else words as they stand."""
     try:
-        return _READER.raw_decode(text, place)
-    except (ValueError, RecursionError):
+        value, end = _SCAN(text, place)
+    except (StopIteration, ValueError, RecursionError):
         end = next((key.start() for key in _KEY.finditer(text, place)), len(text))
         return text[place:end], end
+
+    return value, end
 
 
 class _Reading:

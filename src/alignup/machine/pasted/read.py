@@ -104,7 +104,9 @@ def rows_after(lines: Sequence[str], start: int, row: re.Pattern[str], label: st
         InputError: the table is cut off.
     """
     rows: list[str] = []
-    for line in lines[start:]:
+    # by number: a copy of the rest for each header would take time that grows with their product
+    for number in range(start, len(lines)):
+        line = lines[number]
         if is_cut_off(line):
             raise InputError(f"{label} is cut off after {len(rows)} lines: give all of it")
         if not row.fullmatch(line):
@@ -233,12 +235,13 @@ def _of_tables(
 ) -> Facts | None:
     """Return what the one table of a text tells, however often it is there."""
     tables = []
+    last_index = _last_index(lines)
     for index, line in enumerate(lines):
         if header.fullmatch(line):
             table_lines = [line.strip().lstrip("# "), *rows_after(lines, index + 1, row, label)]
             names, *rows = (tuple(text.strip().upper().split(separator)) for text in table_lines)
             if rows and {"CORE", "SOCKET", "NODE"} & set(names):
-                is_last = not any(map(str.strip, lines[index + 1 + len(rows) :]))
+                is_last = index + len(rows) >= last_index
                 if is_last and len(rows[-1]) < min(map(len, (names, *rows[:-1]))):
                     raise InputError(f"{label} is cut off in its last line: give all of it")
 
@@ -250,6 +253,11 @@ def _of_tables(
 
     names, cells_of_rows = table
     return _of_rows([dict(zip(names, cells, strict=False)) for cells in cells_of_rows], label)
+
+
+def _last_index(lines: Sequence[str]) -> int:
+    """Return the index of the last line that is not blank; minus 1: there is none."""
+    return next((index for index in reversed(range(len(lines))) if lines[index].strip()), -1)
 
 
 def _of_rows(rows: Sequence[Mapping[str, str]], label: str) -> Facts:
@@ -502,7 +510,7 @@ def read_numactl(lines: Sequence[str]) -> Facts | None:
     for index, line in enumerate(lines):
         if matched := _CPUS.fullmatch(line):
             numa_id = int(matched[1])
-            node_cpus = _wrapped_cpus(matched[2], lines[index + 1 :], numa_id)
+            node_cpus = _wrapped_cpus(matched[2], lines, index + 1, numa_id)
             cpus.setdefault(numa_id, []).append(node_cpus)
         elif matched := _SIZE.fullmatch(line):
             sizes.setdefault(int(matched[1]), []).append(int(matched[2]) << 20)
@@ -534,12 +542,22 @@ def read_numactl(lines: Sequence[str]) -> Facts | None:
     return Facts(nodes=nodes, memory=memory or None, distances=_distances(lines))
 
 
-def _wrapped_cpus(text: str, following: Sequence[str], numa_id: int) -> int:
-    """Return the CPUs of a list, which terminals and mails can break into several lines."""
-    for line in following:
-        if not line.strip() or not _NUMBERS.fullmatch(line):
+def _wrapped_cpus(text: str, lines: Sequence[str], start: int, numa_id: int) -> int:
+    """Return the CPUs of a list, which terminals and mails can break into several lines.
+
+    Args:
+        text: the list, as far as it is on its first line.
+        lines: those of the whole text.
+        start: the index of the line behind that.
+        numa_id: of the NUMA node, for errors.
+    """
+    parts = [text]
+    for number in range(start, len(lines)):
+        if not lines[number].strip() or not _NUMBERS.fullmatch(lines[number]):
             break
-        text += f" {line}"
+        parts.append(lines[number])
+
+    text = " ".join(parts)
 
     if not _NUMBERS.fullmatch(text or " "):
         raise InputError(f"node {numa_id} cpus is cut off, or no list of numbers: give all of it")
