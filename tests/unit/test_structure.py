@@ -84,7 +84,9 @@ WITHOUT_TESTS = {
 }
 """Modules whose tests are not in a file of their name yet."""
 
-MOST_MODULES = 260
+MOST_MODULES = 300
+"""The room of gates has a job in each file, and so have the tables of messages."""
+
 MOST_ENTRIES = 20
 
 
