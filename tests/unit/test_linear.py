@@ -27,6 +27,8 @@ from checks.readers import LENGTHS, READERS, Reader
 if TYPE_CHECKING:
     from checks.repeated_text import Shape
 
+pytestmark = pytest.mark.slow
+
 MOST = 2.3
 """Times the instructions that twice the length may take."""
 COUNTED = int(os.environ.get("ALIGNUP_COUNTED_SHAPES", "4"))
