@@ -50,6 +50,8 @@ _MOST_CALLS: Final = 64
 _PAUSE: Final = 0.02
 # A request whose plugins are asked more often meets a machine that changes all the time.
 _MOST_QUESTIONS: Final = 16
+# Of the devices of a resource that a process sees: more would take long to look for.
+_MOST_NAMES: Final = 512
 # See `Ask.id`.
 _ID_LENGTH: Final = 16
 _T = TypeVar("_T")
@@ -269,6 +271,14 @@ class Service:
             )
 
         check_name(request.stem, "stem")
+        for resource, view in request.seen.items():
+            if len(view.names) > _MOST_NAMES:
+                raise InputError.at(
+                    f"the request, seen[{resource!r}]",
+                    f"up to {_MOST_NAMES} names of devices",
+                    len(view.names),
+                )
+
         holder = self.watch.checked(request.holder, caller)
         keeper = None
         if request.keeper is not None:

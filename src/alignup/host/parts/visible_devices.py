@@ -191,21 +191,25 @@ def choice_of(devices: Iterable[Device], names: Iterable[str]) -> set[str] | Non
     of this UUID, and a UUID may be cut short.
     """
     wanted = set(names)
-    uuids = [whole_gpu(name) for name in wanted if is_uuid(name)]
+    uuids = {
+        prefix: tuple(whole_gpu(name) for name in wanted if name.startswith(prefix))
+        for prefix in _UUID_PREFIXES
+    }
     has_addresses = any(map(is_pci, wanted))
+    cards_of_parts = {name.partition("/")[0] for name in wanted if "/" in name}
     chosen: set[str] = set()
     can_tell = False
     for device in devices:
         address = _address(device)
-        same_kind = tuple(uuid for uuid in uuids if device.id.startswith(uuid[:_PREFIX_LENGTH]))
+        same_kind = uuids.get(device.id[:_PREFIX_LENGTH])
         if device.id in wanted:
             is_named = True
         elif same_kind:
             is_named = device.id.startswith(same_kind)
         elif address and has_addresses:
             # of a card of which partitions are named, no others are
-            parts = any(name.startswith(f"{address}/") for name in wanted)
-            is_named = address in wanted and not (parts and "/" in device.id)
+            is_other_part = "/" in device.id and address in cards_of_parts
+            is_named = address in wanted and not is_other_part
         else:
             continue
 

@@ -135,7 +135,7 @@ class DevicePool:
         """
         reported_count = len(self.reported)
         devices = [
-            replace(device, healthy=device.healthy and device.id not in hidden_ids)
+            replace(device, healthy=False) if device.id in hidden_ids else device
             for device in self.devices
         ]
         pool = DevicePool(

@@ -597,6 +597,14 @@ def test_a_client_gets_no_other_gpu_than_those_that_it_sees(folder, slices):
         assert len(others.lease.devices[leasing.GPU]) == 2 * slices
 
 
+def test_a_client_names_no_more_devices_than_an_agent_looks_for(folder):
+    names = [f"GPU-{number}" for number in range(513)]
+    with running_agent(folder):
+        assert client(folder).acquire(asked(cpus=1, seen=seen(*names[:512]))).lease.cpus
+        with pytest.raises(InputError, match=r"up to 512 names of devices, got 513 at the request"):
+            client(folder).acquire(asked(cpus=1, seen=seen(*names)))
+
+
 def test_a_client_that_sees_gpus_of_another_name_is_told(folder):
     """A plugin may have names of its own, which tell no GPU."""
     said = []
