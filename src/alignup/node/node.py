@@ -186,6 +186,8 @@ class Node:
             raise TypeError(f"providers are several hint providers, not {providers!r}")
 
         further = tuple(providers)
+        # which resources a provider of the user's serves is not known
+        self.knows_devices = self.knows_devices or bool(further)
         self.manager = TopologyManager(
             policy,
             self.config.topology_manager_scope,

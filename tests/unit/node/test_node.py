@@ -555,6 +555,12 @@ def test_given_devices_are_all_that_there_are(node: Node) -> None:
     assert node.unknown_requests(gpu_pod("b")) == {}
 
 
+def test_a_provider_of_the_users_may_serve_what_no_inventory_lists() -> None:
+    node = Node(read_machine("xeon-2s"), providers=[Licences([1, 1])])
+    assert node.admit(gpu_pod("a")).admitted
+    assert node.unknown_requests(gpu_pod("b")) == {}
+
+
 def test_a_machine_without_the_devices_that_it_comes_with_does_not_know_them() -> None:
     """`read_machine` returns the machine alone."""
     assert not read_machine("dgx-h100").knows_devices
