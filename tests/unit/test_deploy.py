@@ -132,6 +132,33 @@ def test_values_of_the_chart_are_followed() -> None:
     check_words(list(container["args"]), {variable["name"] for variable in container["env"]})
 
 
+def test_alerts_are_an_object_of_the_operator() -> None:
+    objects = named(rendered("--set", "alerts.enabled=true"))
+    (rules,) = documents("alerts.yaml")
+    rendered_rules = objects["PrometheusRule", "alignup", "alignup"]
+    assert rendered_rules["apiVersion"] == "monitoring.coreos.com/v1"
+    assert rendered_rules["spec"] == rules
+
+
+def test_the_schema_of_the_values_has_each_of_them_and_no_other() -> None:
+    schema = json.loads((DEPLOY / "values.schema.json").read_text())
+    values = yaml.safe_load((DEPLOY / "values.yaml").read_text())
+
+    def resolved(part: dict[str, Any]) -> dict[str, Any]:
+        name = part.get("$ref", "").removeprefix("#/definitions/")
+        return schema["definitions"][name] if name else part
+
+    assert schema["properties"].keys() - {"global"} == values.keys()
+    kinds = {bool: "boolean", int: "integer", str: "string", list: "array", dict: "object"}
+    for name, value in values.items():
+        part = resolved(schema["properties"][name])
+        assert part["additionalProperties"] is False
+        assert part["properties"].keys() == value.keys(), name
+        for key, default in value.items():
+            allowed = resolved(part["properties"][key])["type"]
+            assert kinds[type(default)] in ([allowed] if isinstance(allowed, str) else allowed)
+
+
 @pytest.mark.parametrize("container", CONTAINERS, ids=lambda container: container["name"])
 def test_the_commands_and_options_exist(container) -> None:
     """Each container's arguments are read by the program's own parser."""
