@@ -696,6 +696,38 @@ class Cluster:
                 indices = np.arange(start, stop) if nodes is None else nodes[start:stop]
                 self._ask(job, pod, strategy, into, indices)
 
+    def judge_on_node(
+        self, index: int, jobs: Iterable[tuple[Job, Pod]], strategy: str, into: Evaluation
+    ) -> list[bool]:
+        """Return which of several pods one node admits, each as if the others were not there.
+
+        Args:
+            index: that of the node.
+            jobs: from `job`, and what they were made from.
+            strategy: one of `STRATEGIES`.
+            into: where answers are written, one over another; made by `Evaluation.empty`.
+
+        Raises:
+            InputError: there is no such strategy.
+        """
+        _check_strategy(strategy)
+        nodes = np.array([index], np.int64)
+        views = _flat_views(into)
+        admitted = []
+        with self._lock:  # as in `judge`
+            for job, pod in jobs:
+                self._run(job, strategy, views, 0, 1, nodes)
+                if (
+                    job.policy >= 0
+                    or pod.readings is not None
+                    or _is_beyond_amounts(pod)
+                    or not into.exact[index]
+                ):
+                    self._ask(job, pod, strategy, into, nodes)
+                admitted.append(bool(into.admitted[index]))
+
+        return admitted
+
     def _run(
         self,
         job: Job,

@@ -418,6 +418,28 @@ def test_a_cluster_knows_who_holds_the_nodes(new, admitted, masks):
     assert answer.affinity.tolist() == masks
 
 
+def test_several_pods_on_one_node_are_judged_as_each_alone():
+    """Those of which amounts cannot tell ask the node itself, here too."""
+    kubelet = {"cpuManagerPolicy": "static", "topologyManagerPolicy": "single-numa-node"}
+    nodes = [Node.from_dict({"machine": machine_of(2, 4), "kubelet": kubelet}) for _ in range(2)]
+    nodes[0].admit(pod_manifest("filler", cpus=6))
+    cluster = Cluster.from_nodes(nodes)
+    pods = [
+        *(read_pod(pod_manifest(f"p{cpus}", cpus=cpus)) for cpus in range(1, 10)),
+        read_pod(annotated("wide", 9, "Restricted")),
+        read_pod(annotated("single", 2, "SingleNUMANode")),
+    ]
+    scratch = Evaluation.empty(2)
+    for index in range(2):
+        jobs = [(cluster.job(pod), pod) for pod in pods]
+        admitted = cluster.judge_on_node(index, jobs, "least-numa-nodes", scratch)
+        assert admitted == [bool(cluster.evaluate(pod).admitted[index]) for pod in pods]
+        assert set(admitted) == {True, False}
+
+    with pytest.raises(InputError, match="strategy"):
+        cluster.judge_on_node(0, [], "most", scratch)
+
+
 def test_what_nodes_admit_and_remove_is_seen_at_once():
     """Nothing has to be told: amounts, verdicts and scores follow.
 

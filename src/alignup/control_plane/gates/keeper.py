@@ -162,7 +162,9 @@ class Keeper:
         self._changed: set[str] = set()
         # Nodes of which a place may have turned out wrong.
         self._suspect: set[str] = set()
-        # The kinds that all nodes but those that changed have refused.
+        # The kinds for which not all nodes were asked, and those that all of them have refused, but
+        # for those that changed.
+        self._unasked: set[Kind] = set()
         self._refused_kinds = KindTable()
         # Pods that need another node than they have.
         self._misplaced: set[str] = set()
@@ -360,6 +362,8 @@ class Keeper:
             return
 
         before = self.queue.add(pod, now)
+        if pod.kind not in self._refused_kinds:
+            self._unasked.add(pod.kind)
         if before is not None:
             self._forget_kind(before.kind)
 
@@ -409,6 +413,7 @@ class Keeper:
         """Let all nodes be asked again for a kind of which no pod waits now."""
         if kind not in self.queue.kinds:
             self._refused_kinds.discard(kind)
+            self._unasked.discard(kind)
 
     # Places.
 
@@ -629,11 +634,9 @@ class Keeper:
 
     def _give(self, changed: set[str], now: float) -> list[Decision]:
         """Give places to pods that wait, in their order, as long as there are any."""
-        possible: dict[Kind, set[str] | None] = {
-            kind: None for kind in self.queue.kinds if kind not in self._refused_kinds
-        }
+        possible: dict[Kind, set[str] | None] = dict.fromkeys(self._unasked)
         for name in changed:
-            for kind in self._refused_kinds.fitting(self._free(name)):
+            for kind in self._kinds_that_fit(name):
                 names = possible.setdefault(kind, set())
                 if names is not None:
                     names.add(name)
@@ -671,8 +674,29 @@ class Keeper:
             del possible[pod.kind]
             if not chosen:
                 self._refused_kinds.add(pod.kind)
+                self._unasked.discard(pod.kind)
 
         return None
+
+    def _kinds_that_fit(self, name: str) -> list[Kind]:
+        """Return of the kinds that wait those of which a node might take a pod now."""
+        if (
+            name not in self.state.members
+            or name in self.state.uncertain
+            or not self._is_in_step(name)
+        ):
+            return []
+
+        kinds = self._refused_kinds.fitting(self._free(name))
+        for due in self._due.get(name, {}).values():
+            kinds = [kind for kind in kinds if kind is due or kind.demand == due.demand]
+
+        if not kinds:
+            return []
+
+        self.counts.judged += len(kinds)
+        pods = {kind: kind.pod for kind in kinds}
+        return self.state.view.taken_by_one(name, pods, self.state.strategy)
 
     def _free(self, name: str) -> dict[str, int]:
         """Return what the sums of a node's pods leave; nothing, where it may take no pod."""
@@ -736,12 +760,17 @@ class Keeper:
         if not self._has_only_copies(pod, name):
             return False
 
-        # the node says that a pod has ended of which the scheduler has not heard that yet
-        listed = self.state.by_node.get(name)
-        if listed and not listed.keys() <= self.state.members[name].pods.keys():
-            return False
+        return self._is_in_step(name) and not refusal(
+            pod.watched.pod, _with_label(node, pod), self._load_of(name)
+        )
 
-        return not refusal(pod.watched.pod, _with_label(node, pod), self._load_of(name))
+    def _is_in_step(self, name: str) -> bool:
+        """Return whether a node has not reported the end of a pod before the API server did.
+
+        The scheduler has not heard of it yet.
+        """
+        listed = self.state.by_node.get(name)
+        return not listed or listed.keys() <= self.state.members[name].pods.keys()
 
     def _has_only_copies(self, pod: WaitingPod, name: str) -> bool:
         """Return whether all pods that a node has not reported yet are equal to one."""
@@ -821,7 +850,9 @@ class Keeper:
             if name:
                 kept[name] = pod
 
-        self._changed.update(self._kept.keys() - kept.keys())
+        owners = {name: pod.uid for name, pod in self._kept.items()}
+        new_owners = {name: pod.uid for name, pod in kept.items()}
+        self._changed.update(name for name, _ in owners.items() ^ new_owners.items())
         self._kept = kept
 
     def _would_take(self, pod: WaitingPod, name: str) -> bool:

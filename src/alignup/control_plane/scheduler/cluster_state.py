@@ -892,7 +892,7 @@ class View:
             answer = self.verdicts(pod, strategy)
         else:
             answer = self._few
-            job = self._job(pod)
+            job = self._cluster.job(pod)
             self._cluster.judge(job, pod, strategy, answer, 0, len(numbers), numbers)
 
         return {
@@ -901,18 +901,36 @@ class View:
             if answer.admitted[number]
         }
 
-    def _job(self, pod: Pod) -> Job:
-        """Return a pod prepared for being judged, as it was for the last one of its kind."""
-        resources = self._cluster.resources
+    def taken_by_one(self, name: str, pods: Mapping[_T, Pod], strategy: str) -> list[_T]:
+        """Return which of several pods a member takes, each as if the others were not there.
+
+        Args:
+            name: that of the member.
+            pods: by what they are known by; equal keys are of pods with equal requests, always.
+            strategy: as for `judge`.
+
+        Raises:
+            InputError: as `judge`.
+        """
+        self._settle()
+        if self._profile:
+            return [key for key, pod in pods.items() if self.judge_on(pod, [name], strategy)]
+
+        cluster = self._cluster
+        resources = cluster.resources
         if resources != self._resources_of_jobs:
             self._resources_of_jobs = resources
             self._jobs.clear()
 
-        key = demand_key(pod)
-        job = self._jobs.get(key)
-        if job is None:
-            job = self._jobs[key] = self._cluster.job(pod)
-        return job
+        jobs = []
+        for key, pod in pods.items():
+            job = self._jobs.get(key)
+            if job is None:
+                job = self._jobs[key] = cluster.job(pod)
+            jobs.append((job, pod))
+
+        admitted = cluster.judge_on_node(cluster.index(name), jobs, strategy, self._few)
+        return list(compress(pods, admitted))
 
     def _judged(self, cluster: Cluster, pod: Pod, strategy: str) -> Evaluation:
         answer = cluster.evaluate(pod, strategy)

@@ -562,8 +562,10 @@ class World:
         self.keeper.node_seen(node(name), self.now)
 
     def node_gone(self, _number, name) -> None:
+        # what nobody has reported of it is known again only when it reports
         if not any(name in decision.nodes for decision in self.given.values()):
             self.keeper.node_gone(name, self.now)
+            self.report(0, name)
 
     def time(self, number, _name) -> None:
         self.now += (0.5, 2.0, 12.0, 40.0)[number % 4]

@@ -22,7 +22,7 @@ from alignup.control_plane.scheduler.cluster_state import (
 from alignup.control_plane.scheduler.node_state import AmountsMember, ExactMember
 from alignup.errors import AlignupWarning
 from alignup.koordinator.effective import NODE_LABEL
-from alignup.kubelet.node_resource_topology.report import Description
+from alignup.kubelet.node_resource_topology.report import Description, holdings_of
 from alignup.kubernetes.node_fit import node_object
 from alignup.records import replace
 from inputs.strategies import examples
@@ -509,6 +509,64 @@ def test_a_pod_that_a_list_shows_is_assumed_no_longer() -> None:
     assert not state.is_overdue(LONGEST_BINDING + REPORT_DELAY - 1)
     state.pods_listed([watched("a", "n")], 1)
     assert not state.assumed
+
+
+def test_a_pod_that_was_assumed_wrongly_was_never_there() -> None:
+    """Those behind it get the places that they would have without it, and nothing is doubted."""
+    state = ClusterState()
+    state.report_seen(exact(), 0)
+    for name in ("a", "b"):
+        state.assume(watched(name, "n", cpu=3), 0)
+    assert not admits(state, "n", cpu=2)
+    state.changed.clear()
+
+    state.assumed_wrongly("uid-a")
+    expected = EMPTY.copy()
+    assert expected.admit(watched("b", "n", cpu=3).pod)
+    assert holdings_of(state.members["n"].node) == holdings_of(expected)
+    assert state.changed == {"n"}
+    assert not state.uncertain
+    assert list(state.by_node["n"]) == ["uid-b"]
+
+    # who is bound stays, whatever is said of it
+    state.pod_seen(watched("b", "n", cpu=3), 1)
+    for uid in ("uid-b", "uid-unknown"):
+        state.assumed_wrongly(uid)
+    assert list(state.pods) == ["uid-b"]
+
+
+def test_a_node_of_amounts_forgets_who_was_assumed_wrongly_too() -> None:
+    state = ClusterState()
+    state.report_seen(report("n"), 0)
+    before = state.members["n"].amounts
+    state.assume(watched("a", "n", cpu=3), 0)
+    assert state.members["n"].amounts != before
+    state.assumed_wrongly("uid-a")
+    assert state.members["n"].amounts == before
+    assert not state.by_node
+
+
+def test_one_member_says_which_of_several_pods_it_takes() -> None:
+    state = ClusterState()
+    for name in ("n", "m"):
+        state.report_seen(exact(name), 0)
+    state.pod_seen(watched("a", "n", cpu=3), 0)
+    pods = {cpus: watched("asked", cpu=cpus).pod for cpus in range(1, 6)}
+    for name in ("n", "m", "n"):
+        taken = state.view.taken_by_one(name, pods, "least-numa-nodes")
+        assert taken == [cpus for cpus in pods if admits(state, name, cpu=cpus)]
+        scores = state.view.judge_on(pods[4], ["n", "m"], "least-numa-nodes")
+        judged = state.view.judge(pods[4], "least-numa-nodes")
+        numbers = state.view.numbers(["n", "m"])
+        assert scores == dict(zip(("n", "m"), judged.score[numbers].tolist(), strict=True))
+
+    # what is kept of a pod holds until some node has another device
+    wanted = {"nics": watched("asked", cpu=1, **{"example.com/nic": 2}).pod}
+    assert state.view.taken_by_one("n", wanted, "least-numa-nodes") == ["nics"]
+    with_nic = {**description(), "devices": {"example.com/nic": [{"id": "nic0", "numa": 0}]}}
+    empty = Description().template(json.dumps(with_nic), {})
+    state.report_seen(report("o", described=with_nic, holdings=empty), 1)
+    assert state.view.taken_by_one("o", wanted, "least-numa-nodes") == []
 
 
 def test_what_gives_devices_is_made_once_for_a_node_and_its_slices() -> None:
