@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from alignup.kubernetes.node_fit import requests_of
 from inputs.kubelet_files import answers, cpu_document, device_document, memory_document, signed
 from inputs.refusals import random_pod, random_story
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from alignup.node import Node
@@ -26,12 +28,15 @@ PINNED = {
     "memoryManagerPolicy": "Static",
     "reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi"}}],
 }
+PINNED_OVERLAYS = (
+    PINNED | {"topologyManagerPolicy": "best-effort"},
+    PINNED | {"topologyManagerPolicy": "none"},
+)
 # Of so many refusals a suggestion needs a drain, at least.
 DRAINS = 10
 OVERLAYS = (
     {},
-    PINNED | {"topologyManagerPolicy": "best-effort"},
-    PINNED | {"topologyManagerPolicy": "none"},
+    *PINNED_OVERLAYS,
     {
         "cpuManagerPolicy": "static",
         "cpuManagerPolicyOptions": {"full-pcpus-only": "true", "strict-cpu-reservation": "true"},
@@ -114,12 +119,19 @@ class Place:
         return ("--node", self.root / "root", "--machine", self.root / "machine.json")
 
 
-def place_of(chance: random.Random, root: Path) -> tuple[Place, Node] | None:
+def place_of(
+    chance: random.Random, root: Path, overlays: Sequence[dict[str, Any]]
+) -> tuple[Place, Node] | None:
     """Return a node on which pods came and went, and its files.
 
     None where a kubelet would not start.
+
+    Args:
+        chance: draws.
+        root: the folder of the files.
+        overlays: configurations, of which one is drawn.
     """
-    story = random_story(chance, 4, chance.choice(OVERLAYS))
+    story = random_story(chance, 4, chance.choice(overlays))
     if story is None:
         return None
 
@@ -204,8 +216,9 @@ def ask_for_memory(chance: random.Random, node: Node, manifest: dict[str, Any]) 
     Such a suggestion needs a drain; of other pods three in a hundred get one.
     """
     total = sum(numa_node.memory for numa_node in node.machine.numa_nodes)
+    free = total - sum(requests_of(pod).get("memory", 0) for pod in node.pods)
     resources = chance.choice(manifest["spec"]["containers"])["resources"]
-    resources["limits"]["memory"] = str(chance.randrange(total // 4, total))
+    resources["limits"]["memory"] = str(int(max(free, 1 << 20) * chance.uniform(0.7, 1)))
 
 
 def check(alignup: Any, folder: Path, seed: int, count: int) -> None:
@@ -215,14 +228,16 @@ def check(alignup: Any, folder: Path, seed: int, count: int) -> None:
     kinds: dict[str | None, int] = {}
     while refused < count or kinds.get("drain", 0) < count // DRAINS:
         number += 1
-        drawn_place = place_of(chance, folder / f"{number}")
+        lacks_drains = kinds.get("drain", 0) < refused // DRAINS
+        overlays = PINNED_OVERLAYS if lacks_drains else OVERLAYS
+        drawn_place = place_of(chance, folder / f"{number}", overlays)
         if drawn_place is None or alignup("node", "check", *drawn_place[0].words).out.count(
             "does not start"
         ):
             continue  # what the writer of the files cannot say
         place, node = drawn_place
         manifest = random_pod(chance, node, "new", large=chance.random() < 0.3)
-        if node.memory is not None and kinds.get("drain", 0) < refused // DRAINS:
+        if lacks_drains and node.memory is not None:
             ask_for_memory(chance, node, manifest)
 
         (place.root / "new.json").write_text(json.dumps(manifest))
