@@ -47,6 +47,12 @@ class Keeping(options.Gathered):
     lease: str = options.value(
         "The Lease of --leader-elect.", default="alignup/alignup-gates", metavar="NAMESPACE/NAME"
     )
+    install: bool = options.flag(
+        "Let the API server give the gate to new pods of namespaces with the label "
+        "alignup.dev/gates=enabled, by a MutatingAdmissionPolicy that is tried first, and end. "
+        "Needs the rights of an administrator, and Kubernetes 1.36."
+    )
+    uninstall: bool = options.flag("Take that policy away, and end. Pods keep the gates they have.")
 
 
 @options.subcommand("gates")
@@ -55,6 +61,7 @@ def command(
 ) -> None:
     """Keep pods that wait behind the gate alignup.dev/room until a node has a place for them.
 
+        alignup gates --kubeconfig ~/.kube/config --install
         alignup gates --kubeconfig ~/.kube/config
 
     It watches nodes, pods and NodeResourceTopology objects. When a node can align a pod, it takes
@@ -66,6 +73,15 @@ def command(
         raise InputError.at(
             "--strategy", f"one of {', '.join(options.STRATEGIES)}", keeping.strategy
         )
+
+    if keeping.install and keeping.uninstall:
+        raise click.UsageError("--install and --uninstall exclude each other")
+    if keeping.install or keeping.uninstall:
+        from alignup.control_plane.gates.installation import install, uninstall
+
+        change = install if keeping.install else uninstall
+        run_in_cluster(keeping.kubeconfig, lambda api: change(api, click.echo), logs)
+        return
 
     # what is imported and listed first stays, and collections over it would find nothing
     gc.set_threshold(YOUNG_OBJECTS)

@@ -34,10 +34,18 @@ def kubeconfig(write):
         (("--strategy", "most"), ("--strategy", "least-numa-nodes", "'most'")),
         (("--lease", "gates"), ("--lease", "NAMESPACE/NAME", "'gates'")),
         (("--listen", "8081"), ("--listen", "HOST:PORT", "'8081'")),
+        (("--install",), ("no answer",)),
+        (("--uninstall",), ("no answer",)),
     ],
 )
 def test_bad_usage_is_one_line(alignup, kubeconfig, arguments, parts) -> None:
     assert alignup("gates", "--kubeconfig", kubeconfig, *arguments).complains(*parts)
+
+
+def test_the_policy_is_installed_or_taken_away(alignup, kubeconfig) -> None:
+    done = alignup("gates", "--kubeconfig", kubeconfig, "--install", "--uninstall")
+    assert done.status == 2
+    assert "--install and --uninstall exclude each other" in done.err
 
 
 def test_it_serves_its_health_until_it_is_told_to_end(kubeconfig) -> None:

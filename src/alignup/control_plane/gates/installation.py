@@ -79,6 +79,7 @@ async def install(api: Api, say: Callable[[str], None]) -> None:
     await write_object(api, _POLICIES, policy["metadata"]["name"], policy)
     await write_object(api, _BINDINGS, binding["metadata"]["name"], binding)
     say(f"installed: new pods of namespaces with the label {NAMESPACE_LABEL}=enabled get the gate")
+    say("pods with the gate wait until `alignup gates` runs and has a place for them")
 
 
 async def uninstall(api: Api, say: Callable[[str], None]) -> None:
@@ -92,7 +93,7 @@ async def uninstall(api: Api, say: Callable[[str], None]) -> None:
         with accepting(MISSING):
             await api.request("DELETE", object_path(collection, document["metadata"]["name"]))
 
-    say("new pods get no gate any more")
+    say("new pods get no gate any more; those that wait still need `alignup gates`")
 
 
 async def _check_served(api: Api) -> None:

@@ -96,7 +96,7 @@ def test_the_policy_and_its_binding_are_left_and_nothing_of_the_trial() -> None:
 
 def test_a_namespace_without_its_service_account_is_waited_for() -> None:
     lines, _ = installed(Server(answers=[403, 403]))
-    assert lines[-1].startswith("installed")
+    assert any(line.startswith("installed") for line in lines)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_it_can_be_taken_away_also_twice() -> None:
     asyncio.run(uninstall(server, lines.append))
     asyncio.run(uninstall(server, lines.append))
     assert server.objects == {}
-    assert lines == ["new pods get no gate any more"] * 2
+    assert [line.partition(";")[0] for line in lines] == ["new pods get no gate any more"] * 2
 
 
 def test_the_policy_names_the_gate_that_the_code_knows() -> None:
