@@ -394,6 +394,9 @@ class Node:
 
     def _admit(self, pod: Pod, saved_ledgers: list[MemoryLedger | None]) -> Admission:
         """Admit or refuse a pod, after the memory ledger is saved for `_undo`."""
+        if not self.knows_devices:
+            self._warn_of_unknown(pod)
+
         self.manager.check_new(pod)
         saved_ledgers.append(None if self.memory is None else self.memory.ledger.copy())
         refusal, preempted = self._decide(pod, observed=True)
@@ -439,6 +442,9 @@ class Node:
 
     def _try(self, pod: Pod, saved_ledgers: list[MemoryLedger | None]) -> Admission:
         """Decide on a pod as `_admit` does, and undo it."""
+        if not self.knows_devices:
+            self._warn_of_unknown(pod)
+
         is_plain = not (self.whole_verdict or self.beyond_kubelet or inputs.has_policy(pod))
         if is_plain and (shares := self.manager.preview(pod)) is not None:
             return _admitted_later(shares, self.pools, self.machine.numa_node_ids)
@@ -458,14 +464,6 @@ class Node:
         """
         if not isinstance(pod, Pod):
             pod = read_pod(pod)
-        pod = self._read(pod)
-        if not self.knows_devices and pod.devices:
-            self._warn_of_unknown(pod)
-
-        return pod
-
-    def _read(self, pod: Pod) -> Pod:
-        """Return a pod as this node's kubelet reads it, with the claims that it has here."""
         if pod.readings is not None:
             pod = pod.read_as(self.config.profile.pods)
         if self.claims is None:
@@ -510,10 +508,7 @@ class Node:
             >>> Node(read_machine("xeon-2s")).unknown_requests(pod)
             {'nvidia.com/gpu': 8}
         """
-        if not isinstance(pod, Pod):
-            pod = read_pod(pod)
-
-        pod = self._read(pod)
+        pod = self.read(pod)
         requests = requests_of(pod)
         totals = node_limits(self.machine, self.config, {}, self.node_object).allocatable
         unknown = {}
