@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from alignup.claims.read import Resources
     from alignup.host.leases.local_machine import Site
+    from alignup.host.leases.record import Seen
     from alignup.kubelet.read import KubeletNode, KubeletOptions
     from alignup.kubernetes.kubelet_config import KubeletConfig
     from alignup.kubernetes.pod import Pod
@@ -293,6 +294,26 @@ class SiteSource(options.Gathered):
                 names.append(declared.option_names(name)[0])
 
         return ", ".join(names)
+
+
+def seen_by_this_process(counts: Mapping[str, int]) -> dict[str, Seen]:
+    """Return by resource the devices that an agent may choose; say which are hidden.
+
+    Args:
+        counts: by resource, how many devices are asked for.
+
+    Raises:
+        InputError: this process sees none of a resource.
+    """
+    # startup counts
+    from alignup.host.leases.local_machine import seen_by_client
+    from alignup.host.parts.visible_devices import launched_rank
+
+    seen, hidden = seen_by_client(counts, os.environ, launched_rank(os.environ))
+    for sentence in (*hidden.notes, *hidden.sentences):
+        complain(sentence)
+
+    return seen
 
 
 class KubeletSource(options.Gathered):

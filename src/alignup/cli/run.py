@@ -19,7 +19,7 @@ from msgspec import structs
 
 from alignup.cli import options
 from alignup.cli.failures import complain, status_of
-from alignup.cli.inputs import SiteSource
+from alignup.cli.inputs import SiteSource, seen_by_this_process
 from alignup.errors import AlignupError, AllocationError, InputError, system_errors
 from alignup.host.launchers import local_rank
 from alignup.host.leases.record import DEFAULT_POLICY, PartOf, Request
@@ -158,7 +158,7 @@ def command(
         load = site.load if all_devices else partial(site.load_seen, request.devices)
         source = open_source(state, complain, load, site.set_options)
         if isinstance(source, AgentSource) and not all_devices:
-            request = seen_by_this_process(request)
+            request = structs.replace(request, seen=seen_by_this_process(request.devices))
 
         return run(
             source,
@@ -171,25 +171,6 @@ def command(
         )
 
     return status_of(work, OWN_FAILURE)
-
-
-def seen_by_this_process(request: Request) -> Request:
-    """Return a request to an agent for no other devices than those that this process sees.
-
-    Say which are hidden.
-
-    Raises:
-        InputError: it sees none of a resource.
-    """
-    # startup counts
-    from alignup.host.leases.local_machine import seen_by_client
-    from alignup.host.parts.visible_devices import launched_rank
-
-    seen, hidden = seen_by_client(request.devices, os.environ, launched_rank(os.environ))
-    for sentence in (*hidden.notes, *hidden.sentences):
-        complain(sentence)
-
-    return structs.replace(request, seen=seen)
 
 
 def _part(text: str) -> PartOf:

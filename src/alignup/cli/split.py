@@ -10,12 +10,11 @@ import click
 
 from alignup.cli import options
 from alignup.cli.failures import complain
-from alignup.cli.inputs import SiteSource
+from alignup.cli.inputs import SiteSource, seen_by_this_process
 from alignup.cli.terminal import devices_text, nodes_text, print_json, print_table
 from alignup.text.counting import short_bytes
 
 if TYPE_CHECKING:
-    from alignup.host.leases.source import AgentSource  # startup counts
     from alignup.host.parts.part import Part  # startup counts
 
 
@@ -46,7 +45,7 @@ def command(
     """
     from alignup.host.leases.file import LeaseFile  # startup counts
     from alignup.host.leases.request import parse_device_counts  # startup counts
-    from alignup.host.leases.source import FileSource, open_source  # startup counts
+    from alignup.host.leases.source import AgentSource, FileSource, open_source  # startup counts
 
     if as_json and as_env:
         raise click.UsageError("--json and --env exclude each other")
@@ -60,7 +59,11 @@ def command(
     else:
         source = open_source(None, complain, load)
 
-    cut_parts = source.parts(parts, cpus_per_part, counts)
+    if isinstance(source, AgentSource) and not all_devices:
+        cut_parts = source.parts(parts, cpus_per_part, counts, seen_by_this_process(counts))
+    else:
+        cut_parts = source.parts(parts, cpus_per_part, counts)
+
     if as_json:
         print_json(*map(part_dict, cut_parts))
     elif as_env:

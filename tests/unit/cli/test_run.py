@@ -588,3 +588,13 @@ def test_a_lease_of_an_agent_is_of_gpus_that_this_process_sees(monkeypatch):
         alignup_package.lease(**wishes)
     with alignup_package.lease(**wishes, all_devices=True) as lease:
         assert len(lease.devices["nvidia.com/gpu"]) == 1
+
+
+@pytest.mark.usefixtures("agent_with_gpus")
+def test_split_shows_the_parts_of_an_agent_that_run_takes(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-33")
+    forked.alignup("run", "--wait", "60", "--device", "nvidia.com/gpu=1", "--no-bind", "--", "true")
+    done = forked.alignup("split", "1", "--device", "nvidia.com/gpu=1", "--json")
+    assert json.loads(done.stdout)["devices"] == {"nvidia.com/gpu": ["GPU-33"]}
+    done = forked.alignup("split", "1", "--device", "nvidia.com/gpu=1", "--json", "--all-devices")
+    assert json.loads(done.stdout)["devices"] == {"nvidia.com/gpu": ["GPU-11"]}

@@ -22,11 +22,12 @@ from alignup.host.device_plugins.answer import DeviceAnswer, join_answers
 from alignup.host.leases import agent_messages as messages
 from alignup.host.leases.evidence import check_release
 from alignup.host.leases.lease_node import cut, hidden_ids
-from alignup.host.leases.record import DEFAULT_POLICY, LeaseRecord, Request, Waiter
+from alignup.host.leases.record import DEFAULT_POLICY, LeaseRecord, Request, Seen, Waiter
 from alignup.host.leases.request import LeaseRequest, Question, check_name, make_request
 from alignup.host.processes.identity import Liveness, ProcessIdentity, ancestors
 from alignup.host.processes.watch import ProcessWatch
 from alignup.machine.device_inventory import Device, near_cpu_nodes
+from alignup.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -165,8 +166,9 @@ class Service:
         if isinstance(request, messages.List):
             return shown(ledger, uid, self.watch.state_of)
 
+        _check_names(request.seen)
         parts = cut(
-            self._site,
+            replace(self._site, seen=request.seen),
             ledger.node.inventory,
             request.parts,
             request.cpus_per_part,
@@ -271,14 +273,7 @@ class Service:
             )
 
         check_name(request.stem, "stem")
-        for resource, view in request.seen.items():
-            if len(view.names) > _MOST_NAMES:
-                raise InputError.at(
-                    f"the request, seen[{resource!r}]",
-                    f"up to {_MOST_NAMES} names of devices",
-                    len(view.names),
-                )
-
+        _check_names(request.seen)
         holder = self.watch.checked(request.holder, caller)
         keeper = None
         if request.keeper is not None:
@@ -450,6 +445,21 @@ def shown(ledger: Ledger, uid: int, state_of: Callable[[str], Liveness]) -> mess
         waiting.append(msgspec.structs.replace(visible, ancestors=(), seen={}))
 
     return messages.Leases(tuple(leases), tuple(waiting))
+
+
+def _check_names(seen: Mapping[str, Seen]) -> None:
+    """Refuse more names of devices than can be looked for soon.
+
+    Raises:
+        InputError: there are.
+    """
+    for resource, view in seen.items():
+        if len(view.names) > _MOST_NAMES:
+            raise InputError.at(
+                f"the request, seen[{resource!r}]",
+                f"up to {_MOST_NAMES} names of devices",
+                len(view.names),
+            )
 
 
 def _untold(request: LeaseRequest, inventory: Mapping[str, Sequence[Device]]) -> Iterator[str]:

@@ -20,6 +20,7 @@ from alignup.host.leases.record import (
     LeaseRecord,
     MachineIdentity,
     Request,
+    Seen,
     Waiter,
     encode_leases,
     lease_decoder,
@@ -72,11 +73,16 @@ class List(msgspec.Struct, frozen=True, tag="list"):
 
 
 class Cut(msgspec.Struct, frozen=True, tag="cut", omit_defaults=True):
-    """Asks for the machine in equal parts; the reply is Parts or Failed."""
+    """Asks for the machine in equal parts; the reply is Parts or Failed.
+
+    Attributes:
+        seen: see `Request.seen`.
+    """
 
     parts: int
     cpus_per_part: int = 0
     devices: dict[str, int] = msgspec.field(default_factory=dict)
+    seen: dict[str, Seen] = msgspec.field(default_factory=dict)
 
 
 class Grant(msgspec.Struct, frozen=True, tag="granted", omit_defaults=True):

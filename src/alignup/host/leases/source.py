@@ -24,7 +24,7 @@ from alignup.errors import AlignupError, AllocationError, InputError, errors_at,
 from alignup.host.leases import agent_messages as messages
 from alignup.host.leases.evidence import check_release, lease_liveness, living
 from alignup.host.leases.file import AgentOwnsError, LeaseFile, check_machine
-from alignup.host.leases.record import LeaseRecord, Request, check_amounts
+from alignup.host.leases.record import LeaseRecord, Request, Seen, check_amounts
 from alignup.host.leases.request import CLAIM, LeaseRequest
 from alignup.host.parts.part import Part
 from alignup.host.processes.identity import ancestors
@@ -147,9 +147,15 @@ class AgentSource:
             raise InputError("the agent did not say which lease was released")
         return messages.KnownLease(lease, lease_liveness(lease).value)
 
-    def parts(self, count: int, cpus_per_part: int, devices: Mapping[str, int]) -> tuple[Part, ...]:
-        """See `FileSource`."""
-        cut = messages.Cut(count, cpus_per_part, dict(devices))
+    def parts(
+        self,
+        count: int,
+        cpus_per_part: int,
+        devices: Mapping[str, int],
+        seen: Mapping[str, Seen] | None = None,
+    ) -> tuple[Part, ...]:
+        """See `FileSource`; `seen` is `Request.seen`, which a file takes from its machine."""
+        cut = messages.Cut(count, cpus_per_part, dict(devices), dict(seen or {}))
         parts = self._ask(cut, messages.Parts, self._patience).parts
         return tuple(
             Part(part.rank, part.cpus, part.numa_nodes, part.memory, part.devices, count, part.cuda)

@@ -653,9 +653,12 @@ def test_parts_of_a_client_are_those_of_the_gpus_that_it_sees(folder):
     site = leasing.site(devices={leasing.GPU: devices})
     with running_agent(folder, site):
         wishes = {"devices": {leasing.GPU: 1}, "seen": seen("GPU-22", "GPU-33")}
+        parts = client(folder).parts(2, 0, wishes["devices"], wishes["seen"])
         leases = [
             client(folder).acquire(asked(part=PartOf(rank, 2), **wishes)).lease for rank in range(2)
         ]
+    assert [part.cpus for part in parts] == [lease.cpus for lease in leases]
+    assert [part.devices for part in parts] == [lease.devices for lease in leases]
     assert [lease.devices[leasing.GPU] for lease in leases] == [("GPU-22",), ("GPU-33",)]
     assert [lease.numa_nodes for lease in leases] == [(1,), (1,)]
 
