@@ -527,10 +527,15 @@ class ClusterState:
 
         node = member.node
         pods = member.pods
+        unlisted = [
+            uid for uid in member.leaving if uid in self._vanished and not member.lists(uid)
+        ]
         if member.report(decode_holdings(report.holdings), now):
             self.changed.add(member.name)
         for uid in pods.keys() - member.pods.keys():
             self._vanished.pop(uid, None)
+        for uid in filter(member.lists, unlisted):  # its kubelet has it: it was missed too early
+            self._vanished[uid] = replace(self._vanished[uid], since=now, is_confirmed=False)
         self._doubt(member)
         if member.node is not node:
             self.view.refresh(member)

@@ -413,6 +413,25 @@ def test_a_pod_that_vanished_for_good_holds_nothing_soon_after_a_list_without_it
     assert not state.is_overdue(10_000)
 
 
+def test_a_report_that_lists_a_pod_that_was_missed_before_lets_it_be_looked_for_again() -> None:
+    """Two lists that are behind have missed it, and it runs."""
+    state, kubelet = ClusterState(), EMPTY.copy()
+    pod = watched("a", "n", cpu=4)
+    state.report_seen(exact("n"), 0)
+    state.pod_seen(pod, 0)
+    state.pods_listed([], 1, is_cached=True)
+    state.pods_listed([], REPORT_DELAY + 2, is_cached=True)
+    kubelet.admit(pod.pod)
+    state.report_seen(exact("n", holdings=kubelet), REPORT_DELAY + 2)
+    for moment in range(13, 1000):
+        state.tick(moment)
+        assert not admits(state, "n", cpu=4)
+    assert state.is_overdue(1000)
+    state.pods_listed([pod], 1000)
+    state.tick(2000)
+    assert not admits(state, "n", cpu=4)
+
+
 def test_a_pod_that_was_looked_for_in_vain_holds_nothing_soon_after() -> None:
     state = ClusterState()
     state.report_seen(exact("n"), 0)
