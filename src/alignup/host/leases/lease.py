@@ -230,7 +230,8 @@ def lease(
 
     Raises:
         AllocationError: it cannot be had now, or not within that time; the sentence says why.
-        InputError: an argument cannot be, or the file of leases cannot be used.
+        InputError: an argument cannot be, this process sees no device of a resource, or the file of
+            leases cannot be used.
 
     Examples:
         >>> with lease(cpus=4, memory="8Gi", name="training") as held:  # doctest: +SKIP
