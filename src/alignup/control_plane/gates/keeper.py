@@ -28,6 +28,7 @@ from alignup.control_plane.gates.node_affinity import required_terms
 from alignup.control_plane.gates.scheduler_rules import NodeLoad, refusal
 from alignup.control_plane.gates.waiting_pods import PLACE_LABEL, WaitingPod
 from alignup.control_plane.gates.waiting_queue import KindTable, WaitingQueue
+from alignup.control_plane.scheduler.cluster_state import SLOWEST_REPORT
 from alignup.control_plane.scheduler.node_state import ExactMember
 from alignup.errors import AlignupError
 from alignup.records import Record, replace
@@ -57,9 +58,6 @@ _LATE_SECONDS: Final = 3.0
 
 # Seconds between two looks at what no event tells of.
 _LOOK_SECONDS: Final = 1.0
-
-# Seconds after which a kubelet has admitted a pod that was bound to it, whatever its node reports.
-_SLOWEST_ADMISSION: Final = 10.0
 
 # Seconds after which a pod whose patch was refused for what it says is tried as it is.
 _REFUSED_SECONDS: Final = 30.0
@@ -541,7 +539,7 @@ class Keeper:
     def _look(self, now: float) -> None:
         """Look at what no event tells of."""
         self._suspect.update(self._due)
-        self._forget_last_pods(now - _SLOWEST_ADMISSION)
+        self._forget_last_pods(now - SLOWEST_REPORT)
         for uid, place in self.places.items():
             if place.refused_at is not None and now >= place.refused_at + _LATE_SECONDS:
                 place.refused_at = now
@@ -736,14 +734,14 @@ class Keeper:
 
         chosen: list[str] = []
         for name in ordered:
-            if name not in without and self._takes(pod, name):
+            if name not in without and self.takes(pod, name):
                 chosen.append(name)
                 if len(chosen) == most:
                     break
 
         return chosen
 
-    def _takes(self, pod: WaitingPod, name: str) -> bool:
+    def takes(self, pod: WaitingPod, name: str) -> bool:
         """Return whether a node that would align a pod may be its place."""
         node = self._nodes.get(name)
         if node is None or name in self.state.uncertain:

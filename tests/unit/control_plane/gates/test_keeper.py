@@ -12,7 +12,7 @@ from alignup.control_plane.gates.keeper import PATIENCE, Keeper, Label, Release
 from alignup.control_plane.gates.node_affinity import pinned
 from alignup.control_plane.gates.scheduler_rules import NodeLoad
 from alignup.control_plane.gates.waiting_pods import PLACE
-from alignup.control_plane.scheduler.cluster_state import ClusterState
+from alignup.control_plane.scheduler.cluster_state import SLOWEST_REPORT, ClusterState
 from alignup.kubelet.node_resource_topology.report import Description
 from alignup.kubernetes.node_fit import NodeObject
 from alignup.records import replace
@@ -148,8 +148,8 @@ def test_a_node_that_does_not_report_is_taken_to_have_admitted_its_pods() -> Non
     keeper.pod_seen(bound("p", "a", cpu=1), 1)
     keeper.pod_seen(waiting_pod("other", cpu=2), 1)
     assert given(keeper.decide(1)) == {}
-    assert given(keeper.decide(10)) == {}
-    assert given(keeper.decide(12)) == {"other": ("a",)}
+    assert given(keeper.decide(SLOWEST_REPORT)) == {}
+    assert given(keeper.decide(SLOWEST_REPORT + 2)) == {"other": ("a",)}
 
 
 def test_the_sums_of_all_bound_pods_count() -> None:
