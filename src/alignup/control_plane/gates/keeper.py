@@ -23,6 +23,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from alignup.cluster.node_totals import demand_key
 from alignup.control_plane.gates.node_affinity import required_terms
 from alignup.control_plane.gates.scheduler_rules import NodeLoad, refusal
@@ -367,6 +369,12 @@ class Keeper:
 
     def _placed_seen(self, place: Place, pod: WaitingPod, now: float) -> None:
         """Take in a pod that has a place: how far it is."""
+        if pod.place and not place.is_open and set(pod.place) != set(place.nodes):
+            # another keeper was faster
+            self._give_up(pod.uid)
+            self._restore(pod, now)
+            return
+
         if pod.watched.is_leaving or (not pod.is_gated and not pod.place):
             # it will not come, or a user has taken the gate off
             self._give_up(pod.uid)
@@ -491,9 +499,13 @@ class Keeper:
         """Take in that the API server did not set, or take away, a label."""
         self._labelling.pop((label.node, label.key), None)
 
+    def stand_by(self) -> None:
+        """Take in that another keeper decides, or may do so."""
+        self._decides = False
+
     def begin_term(self, now: float) -> None:
         """Forget what this process asked for when it led before: it may have come to nothing."""
-        self._decides = False
+        self.stand_by()
         self._labelling.clear()
         self._placeless = {uid: (pod, False) for uid, (pod, _) in self._placeless.items()}
         for place in [place for place in self.places.values() if not place.is_open]:
@@ -835,31 +847,45 @@ class Keeper:
     def _keep_for_overdue(self, now: float) -> None:
         """Keep nodes for the first pods that have waited long, and give back all others."""
         overdue = self.queue.overdue(now, self._patience)
+        if not overdue and not self._kept:
+            return
+
         most = max(1, len(self._nodes) // _NODES_FOR_EACH_KEPT)
         by_uid = {pod.uid: name for name, pod in self._kept.items()}
         kept: dict[str, WaitingPod] = {}
+        emptiest = sorted(self.state.view.names, key=self._cpus_in_use)
+        hopeless: set[Kind] = set()
         for pod in overdue:
             if len(kept) == most:
                 break
+            if pod.kind in hopeless:
+                continue
 
             name = by_uid.get(pod.uid, "")
             if name in kept or not self._would_take(pod, name):
-                name = self._emptiest(pod, kept)
+                name = self._first_for(pod, emptiest, kept)
             if name:
                 kept[name] = pod
+            else:
+                hopeless.add(pod.kind)
 
         owners = {name: pod.uid for name, pod in self._kept.items()}
         new_owners = {name: pod.uid for name, pod in kept.items()}
         self._changed.update(name for name, _ in owners.items() ^ new_owners.items())
         self._kept = kept
 
+    def _cpus_in_use(self, name: str) -> tuple[int, str]:
+        return self._load_of(name).amounts["cpu"], name
+
     def _would_take(self, pod: WaitingPod, name: str) -> bool:
         """Return whether a node would take a pod if no other one were there, by its sums."""
         node = self._nodes.get(name)
         return node is not None and not refusal(pod.watched.pod, node, NodeLoad())
 
-    def _emptiest(self, pod: WaitingPod, kept: Mapping[str, WaitingPod]) -> str:
-        """Return the node with the fewest CPUs in use of those that could take a pod; empty: none.
+    def _first_for(
+        self, pod: WaitingPod, names: Sequence[str], kept: Mapping[str, WaitingPod]
+    ) -> str:
+        """Return the first node that would take a pod if no other one were there; empty: none.
 
         Nodes that are kept already are left out.
         """
@@ -869,11 +895,12 @@ class Keeper:
         except AlignupError:
             return ""
 
-        names = [name for name, does in zip(view.names, helps.tolist(), strict=True) if does]
-        names.sort(key=lambda name: (self._load_of(name).amounts["cpu"], name))
-        return next(
-            (name for name in names if name not in kept and self._would_take(pod, name)), ""
-        )
+        for index in np.flatnonzero(helps[view.numbers(names)]).tolist():
+            name = names[index]
+            if name not in kept and self._would_take(pod, name):
+                return name
+
+        return ""
 
     def _load_of(self, name: str) -> NodeLoad:
         load = self._loads.get(name)

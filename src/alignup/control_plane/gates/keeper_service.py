@@ -220,6 +220,7 @@ class KeeperService:
             await asyncio.sleep(_GATHERING)
             self._wake.clear()
             if not self.leads:
+                self.keeper.stand_by()
                 await self._begin_term()
             if self.leads:
                 for decision in self.keeper.decide(self.clock()):

@@ -455,6 +455,35 @@ def test_a_leader_that_begins_anew_forgets_what_it_asked_for() -> None:
     assert release.pod.version == "5"
 
 
+def test_a_keeper_that_stands_by_follows_the_one_that_leads() -> None:
+    keeper = keeper_of("a", "b")
+    keeper.pod_seen(waiting_pod("p", cpu=4), 1)
+    assert given(keeper.decide(1)) == {"p": ("a",)}
+    keeper.stand_by()
+
+    # what this one has decided came to nothing
+    keeper.pod_seen(let_go("p", ["b"], cpu=4), 2)
+    assert keeper.places["uid-p"].nodes == ("b",)
+    assert {pod.node for pod in keeper.state.pods.values()} == {"b"}
+    keeper.node_seen(node("a", labels={"alignup.dev/place-uid-p": "true"}), 3)
+    assert keeper.places["uid-p"].nodes == ("b", "a")
+
+    # a label that nobody wants is taken away by who leads
+    keeper.begin_term(4)
+    keeper.pod_seen(bound("p", "a", cpu=4), 4)
+    assert labels(keeper.decide(4)) == [("a", "p", False)]
+
+
+def test_a_label_that_another_one_sets_late_is_taken_away() -> None:
+    keeper = keeper_of("a", "b")
+    keeper.pod_seen(waiting_pod("p", cpu=4), 1)
+    keeper.decide(1)
+    keeper.pod_seen(let_go("p", ["a"], cpu=4), 2)
+    keeper.node_seen(node("b", labels={"alignup.dev/place-uid-p": "true"}), 3)
+    assert labels(keeper.decide(3)) == [("b", "p", False)]
+    assert keeper.places["uid-p"].nodes == ("a",)
+
+
 EVENTS = st.lists(
     st.tuples(
         st.sampled_from(
