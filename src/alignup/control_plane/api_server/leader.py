@@ -112,6 +112,9 @@ class Leader:
         self.settle: Callable[[], Awaitable[bool]] | None = None
         # Counts how often this process began to lead.
         self.term = 0
+        # Whether the process that led before has given the lease back, so that nothing of it is
+        # still to come.
+        self.was_handed_over = False
 
     @property
     def leads(self) -> bool:
@@ -195,6 +198,7 @@ class Leader:
         self._seen_at = self._clock()
         if not self.leads:
             self.term += 1
+            self.was_handed_over = bool(version) and not lease.spec.holder_identity
             _LOG.info(
                 "lease %s: %s leads now, in its term %d", self._name, self.identity, self.term
             )

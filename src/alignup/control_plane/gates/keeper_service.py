@@ -3,7 +3,8 @@
 Only the leader writes. **A late patch of a leader that was stopped** would let a pod go to a node
 that a later leader has given to another one. So every patch of a pod names the version that was
 read, and a new leader first writes an annotation into each pod that waits: what was sent before is
-then refused by the server, however late it comes (`_fence`).
+then refused by the server, however late it comes (`_fence`). It need not where the leader before
+gave the lease back: all that it had sent was answered.
 """
 
 from __future__ import annotations
@@ -105,6 +106,8 @@ class KeeperService:
         self._wake = asyncio.Event()
         self._requests: set[asyncio.Task[None]] = set()
         self._turns = asyncio.Semaphore(_MOST_REQUESTS)
+        # Whether a request of this term was given up that the server may still carry out.
+        self._has_unanswered = False
         # By key, the labels that are being written.
         self._labelling: dict[str, set[asyncio.Task[None]]] = {}
 
@@ -236,8 +239,9 @@ class KeeperService:
         try:
             await self.watch.pods.list_again()
             self.keeper.begin_term(self.clock())
-            await self._fence(leader)
-            await self.watch.pods.list_again()
+            if not leader.was_handed_over:
+                await self._fence(leader)
+                await self.watch.pods.list_again()
             if self._led is not None:
                 await self._led()
         except AlignupError as error:
@@ -245,6 +249,7 @@ class KeeperService:
             return
 
         self._term = term
+        self._has_unanswered = False
 
     async def _fence(self, leader: Leader) -> None:
         """Write into each pod that waits, so that a patch which names an older version is refused.
@@ -268,7 +273,7 @@ class KeeperService:
         """Wait for the requests under way; return whether the server has answered them."""
         while self._requests:
             await asyncio.wait(self._requests)
-        return True
+        return not self._has_unanswered
 
     def _start(self, decision: Decision) -> None:
         """Carry a decision out; labels come first among decisions of the same moment."""
@@ -314,7 +319,10 @@ class KeeperService:
             try:
                 await self.api.request("PATCH", path, encoded, seconds=seconds)
             except api_client.ApiError as error:
-                if not error.is_passing or error.status == api_client.CONFLICT or not self.leads:
+                if not error.is_passing or error.status == api_client.CONFLICT:
+                    raise
+                if not self.leads:
+                    self._has_unanswered |= not error.is_refusal
                     raise
 
                 self.api.complain(str(error))

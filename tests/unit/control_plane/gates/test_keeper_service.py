@@ -15,7 +15,7 @@ from alignup.control_plane.gates.keeper_service import SEEN_BY, KeeperService, d
 from alignup.control_plane.gates.waiting_pods import PLACE, GatedPodReader
 from alignup.control_plane.scheduler.cluster_state import ClusterState
 from alignup.kubernetes.node_fit import NodeObject
-from fakes.api_server import NODES, PODS, ApiStub, merge, running, served, until
+from fakes.api_server import LEASES, NODES, PODS, ApiStub, merge, running, served, until
 from inputs.waiting_pods import gated_object, waiting_pod
 from inputs.watched_objects import description, topology
 
@@ -212,6 +212,8 @@ def test_a_cordoned_node_gives_way_to_another_one_by_a_label() -> None:
 
 
 def test_only_the_leader_writes_and_fences_what_was_sent_before() -> None:
+    """The lease is that of a process that is not there any more."""
+
     @with_cluster("a")
     async def _(there: Cluster) -> None:
         await there.stub.put(PODS, gated_object("p", cpu=4))
@@ -220,24 +222,63 @@ def test_only_the_leader_writes_and_fences_what_was_sent_before() -> None:
         late["metadata"]["resourceVersion"] = there.pod("p")["metadata"]["resourceVersion"]
 
         terms = Terms(lease=2, renew=1.0, retry=0.1)
-        first = Leader(there.api, "alignup", "gates", "first", terms=terms)
+        lease = {
+            "metadata": {"name": "gates", "namespace": "alignup"},
+            "spec": {"holderIdentity": "first", "leaseDurationSeconds": 2},
+        }
+        await there.stub.put(LEASES, lease)
         second = Leader(there.api, "alignup", "gates", "second", terms=terms)
         standby = there.service(leader=second)
         async with running(standby.run()):
-            async with running(first.run()):
-                await until(lambda: first.leads)
-                await standby.watch.synced()
-                await asyncio.sleep(0.3)
-                assert there.is_gated("p")
-                # nothing of a large pod keeps it from being touched
-                await there.stub.put(PODS, gated_object("large", cpu=7))
-
+            await until(lambda: second.holder)
+            await standby.watch.synced()
+            await asyncio.sleep(0.3)
+            assert there.is_gated("p")
+            # nothing of a large pod keeps it from being touched
+            await there.stub.put(PODS, gated_object("large", cpu=7))
             await until(lambda: not there.is_gated("p"))
             touched = there.pod("large")["metadata"]["annotations"][SEEN_BY]
             assert touched == "second/1"
             with pytest.raises(ApiError) as raised:
                 await there.api.request("PATCH", pod_path("default", "p"), late)
             assert raised.value.status == 409
+
+
+def test_a_lease_that_was_given_back_needs_no_fence() -> None:
+    @with_cluster("a")
+    async def _(there: Cluster) -> None:
+        await there.stub.put(PODS, gated_object("large", cpu=7))
+        terms = Terms(lease=2, renew=1.0, retry=0.1)
+        leaders = [
+            Leader(there.api, "alignup", "gates", name, terms=terms) for name in ("first", "second")
+        ]
+        async with running(leaders[0].run()):
+            await until(lambda: leaders[0].leads)
+            assert not leaders[0].was_handed_over
+
+        service = there.service(leader=leaders[1])
+        async with running(service.run()):
+            await until(lambda: service.leads)
+            assert leaders[1].was_handed_over
+            assert SEEN_BY not in (there.pod("large")["metadata"].get("annotations") or {})
+
+
+@pytest.mark.parametrize(("status", "is_settled"), [(504, False), (429, True), (409, True)])
+def test_a_lease_is_not_given_back_while_a_patch_may_still_be_carried_out(
+    status, is_settled
+) -> None:
+    @with_cluster("a")
+    async def _(there: Cluster) -> None:
+        leader = Leader(there.api, "alignup", "gates", "first", terms=Terms(2, 1.0, 0.1))
+        service = there.service(leader=leader)
+        async with running(service.run()):
+            await until(lambda: service.leads)
+            assert await leader.settle()
+            there.stub.refused_writes[PODS] = [status] * 1000
+            await there.stub.put(PODS, gated_object("p", cpu=4))
+            await until(lambda: len(there.stub.refused_writes[PODS]) < 1000)
+            service._term = -1  # as if another one led
+            assert await leader.settle() is is_settled
 
 
 def test_a_node_is_read_as_its_scheduler_sees_it() -> None:
