@@ -8,6 +8,7 @@ valgrind's callgrind is told to look for.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -171,14 +172,15 @@ def main(name: str) -> None:
     """Read texts of the shapes on standard input, each between two marks."""
     reader = READERS[name]
     warnings.simplefilter("ignore")
-    texts = [Shape(*shape).text(length) for shape in json.load(sys.stdin) for length in LENGTHS]
-    for text in texts[:3]:
-        _read(reader, text)  # what is imported and compiled once is so now
-
-    for text in texts:
-        os.getppid()
-        _read(reader, text)
-        os.getppid()
+    gc.disable()  # whose passes do not follow the length of a text
+    for shape in (Shape(*parts) for parts in json.load(sys.stdin)):
+        # what is imported and compiled once is so now
+        _read(reader, shape.text(LENGTHS[0]))
+        for length in LENGTHS:
+            text = shape.text(length)
+            os.getppid()
+            _read(reader, text)
+            os.getppid()
 
 
 def _read(reader: Reader, text: str) -> None:
