@@ -176,8 +176,9 @@ class Keeper:
 
         # By the key of a label of places, the nodes that have it.
         self._labels: dict[str, set[str]] = {}
-        # What was asked of labels and is not seen yet.
+        # What was asked of labels and is not seen yet, and what of that was refused.
         self._labelling: dict[tuple[str, str], bool] = {}
+        self._refused_labels: set[tuple[str, str]] = set()
 
     # Nodes.
 
@@ -364,6 +365,12 @@ class Keeper:
         before = self.queue.add(pod, now)
         if pod.kind not in self._refused_kinds:
             self._unasked.add(pod.kind)
+
+        # where less important ones of its kind were refused for another one's sake
+        priority = pod.watched.priority
+        self._changed.update(
+            name for name, kept_for in self._kept.items() if kept_for.watched.priority < priority
+        )
         if before is not None:
             self._forget_kind(before.kind)
 
@@ -496,8 +503,8 @@ class Keeper:
             self._parked[pod.uid] = pod, now + seconds
 
     def label_refused(self, label: Label) -> None:
-        """Take in that the API server did not set, or take away, a label."""
-        self._labelling.pop((label.node, label.key), None)
+        """Take in that the API server did not change a label: it is asked again soon."""
+        self._refused_labels.add((label.node, label.key))
 
     def stand_by(self) -> None:
         """Take in that another keeper decides, or may do so."""
@@ -552,6 +559,10 @@ class Keeper:
         """Look at what no event tells of."""
         self._suspect.update(self._due)
         self._forget_last_pods(now - SLOWEST_REPORT)
+        for refused in self._refused_labels:
+            self._labelling.pop(refused, None)
+        self._refused_labels.clear()
+
         for uid, place in self.places.items():
             if place.refused_at is not None and now >= place.refused_at + _LATE_SECONDS:
                 place.refused_at = now

@@ -13,7 +13,7 @@ from alignup.control_plane.gates.node_affinity import pinned
 from alignup.control_plane.gates.scheduler_rules import NodeLoad
 from alignup.control_plane.gates.waiting_pods import PLACE
 from alignup.control_plane.scheduler.cluster_state import SLOWEST_REPORT, ClusterState
-from alignup.kubelet.node_resource_topology.report import Description
+from alignup.kubelet.node_resource_topology.report import Description, holdings_of
 from alignup.kubernetes.node_fit import NodeObject
 from alignup.records import replace
 from inputs.waiting_pods import GATED_READER, gated_object, waiting_pod
@@ -297,6 +297,7 @@ def test_a_keeper_that_starts_anew_knows_the_places_by_the_objects(nodes_first) 
 
     # another list does not take the places away, however old they are
     keeper.pods_listed(pods, 900, 899)
+    assert {"uid-p", "uid-r", "uid-r@c"} == keeper.state.pods.keys()
     assert given(keeper.decide(901)) == {}
     keeper.pod_gone("uid-p", 902)
     assert given(keeper.decide(902)) == {"q": ("a",)}
@@ -315,9 +316,10 @@ def test_a_place_that_turns_out_wrong_is_given_anew_by_a_label(event) -> None:
     keeper = keeper_of("a", "b")
     keeper.pod_seen(waiting_pod("p", cpu=4), 1)
     assert given(keeper.decide(1)) == {"p": ("a",)}
-    keeper.pod_seen(let_go("p", ["a"], cpu=4), 2)
+    keeper.pod_seen(let_go("p", ["a"], cpu=4), 1.2)
     WRONG[event](keeper)
-    assert labels(keeper.decide(3)) == [("b", "p", True)]
+    # at once, and not when it is looked at what no event tells of
+    assert labels(keeper.decide(1.3)) == [("b", "p", True)]
     assert labels(keeper.decide(4)) == []
 
     key = "alignup.dev/place-uid-p"
@@ -379,6 +381,59 @@ def test_a_pod_with_terms_of_its_own_reaches_its_node_by_the_label_at_once() -> 
     assert labels(decisions) == [("a", "p", True)]
     assert given(decisions) == {"p": ("a",)}
 
+    # a place that it reaches by a label only is not wrong before that is there
+    pod = gated_object("p", cpu=2)
+    pod["spec"] |= {
+        "schedulingGates": None,
+        "affinity": pinned(spec["affinity"], [], "alignup.dev/place-uid-p"),
+    }
+    pod["metadata"] |= {"annotations": {PLACE: "a"}, "resourceVersion": "2"}
+    keeper.pod_seen(GATED_READER.decode(json.dumps(pod).encode()), 2)
+    assert keeper.decide(9) == []
+    assert keeper.counts.mended == 0
+
+
+def test_a_label_that_is_refused_is_asked_for_again_some_time_later() -> None:
+    keeper = keeper_of("a", "b")
+    keeper.pod_seen(waiting_pod("p", cpu=4), 1)
+    keeper.decide(1)
+    keeper.pod_seen(let_go("p", ["a"], cpu=4), 2)
+    keeper.node_seen(node("a", is_unschedulable=True), 2)
+    (label,) = keeper.decide(2)
+    keeper.label_refused(label)
+    assert keeper.decide(2.5) == []
+    assert keeper.decide(3.5) == [label]
+
+
+def test_a_node_is_passed_over_while_one_leaves_and_another_one_comes() -> None:
+    keeper = keeper_of("a")
+    holder = EMPTY.copy()
+    leaving = bound("old", "a", cpu=1)
+    assert holder.admit(leaving.pod)
+    keeper.pod_seen(leaving, 1)
+    keeper.state.report_seen(exact("a", holder), 1)
+    keeper.pod_seen(waiting_pod("p", cpu=2), 1)
+    assert given(keeper.decide(1)) == {"p": ("a",)}
+
+    keeper.pod_gone("uid-old", 2)
+    keeper.pod_seen(waiting_pod("q", cpu=2), 2)
+    assert given(keeper.decide(2)) == {}
+    keeper.state.report_seen(exact("a"), 3)
+    keeper.reported(["a"])
+    assert given(keeper.decide(3)) == {"q": ("a",)}
+
+
+def test_who_is_bound_comes_before_who_is_still_to_be_bound() -> None:
+    """Their kubelet gets them in this order."""
+    keeper = keeper_of("a")
+    keeper.pod_seen(waiting_pod("p", cpu=3), 1)
+    assert given(keeper.decide(1)) == {"p": ("a",)}
+    keeper.pod_seen(bound("other", "a", cpu=3), 2)
+    expected = EMPTY.copy()
+    for name in ("other", "p"):
+        assert expected.admit(keeper.state.pods[f"uid-{name}"].pod)
+    assert holdings_of(keeper.state.members["a"].node) == holdings_of(expected)
+
 
 SPREAD = {"topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}]}
 
@@ -432,6 +487,20 @@ def test_a_large_pod_is_not_passed_by_small_ones_for_ever() -> None:
     assert placed_at >= PATIENCE
     # the node takes small ones again
     assert sum(pod.pod.exclusive_cpus == 1 for pod in keeper.state.pods.values()) > 1
+
+
+def test_a_node_that_is_kept_takes_more_important_pods_and_no_others() -> None:
+    keeper = keeper_of("a")
+    keeper.pod_seen(bound("old", "a", cpu=4), 1)
+    keeper.pod_seen(waiting_pod("large", cpu=4, priority=1), 1)
+    keeper.decide(1)
+    now = 2 + max(PATIENCE, SLOWEST_REPORT)
+    assert keeper.decide(now) == []
+    keeper.pod_seen(waiting_pod("small", cpu=1), now)
+    keeper.pod_seen(waiting_pod("equal", cpu=2, priority=1), now)
+    assert given(keeper.decide(now)) == {}
+    keeper.pod_seen(waiting_pod("important", cpu=1, priority=2), now)
+    assert given(keeper.decide(now)) == {"important": ("a",)}
 
 
 def test_no_node_is_kept_for_a_pod_that_fits_no_empty_one() -> None:

@@ -211,6 +211,37 @@ def test_a_cordoned_node_gives_way_to_another_one_by_a_label() -> None:
             await until(lambda: not labels())
 
 
+def test_a_label_is_there_before_a_pod_that_reaches_its_node_by_it_only() -> None:
+    @with_cluster("a")
+    async def _(there: Cluster) -> None:
+        term = {"matchExpressions": [{"key": "zone", "operator": "DoesNotExist"}]}
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+        spec = {"affinity": {"nodeAffinity": required}}
+        service = there.service()
+        async with running(service.run()):
+            await service.watch.synced()
+            there.stub.refused_writes[NODES] = [503, 503]
+            await there.stub.put(PODS, gated_object("p", cpu=4, spec=spec))
+            await until(lambda: not there.is_gated("p"))
+
+        writes = [path for method, path in there.stub.requests if method == "PATCH"]
+        assert writes == ["/api/v1/nodes/a"] * 3 + ["/api/v1/namespaces/default/pods/p"]
+
+
+def test_a_label_that_may_not_be_set_is_complained_of_and_tried_again() -> None:
+    @with_cluster("a", "b")
+    async def _(there: Cluster) -> None:
+        await there.stub.put(PODS, gated_object("p", cpu=4))
+        service = there.service()
+        async with running(service.run()):
+            await until(lambda: "uid-p" in service.keeper.places)
+            await until(lambda: service.keeper.places["uid-p"].is_open)
+            there.stub.refused_writes[NODES] = [403]
+            await there.stub.put(NODES, node_object("a", unschedulable=True))
+            await until(lambda: there.stub.get(NODES, "b")["metadata"].get("labels"))
+            assert len(there.complaints) == 1
+
+
 def test_only_the_leader_writes_and_fences_what_was_sent_before() -> None:
     """The lease is that of a process that is not there any more."""
 
