@@ -268,6 +268,8 @@ def print_holdings(
         return
     if as_json:
         fields = holdings.to_dict()
+        if node.node_object is not None and node.node_object.unhealthy_devices:
+            fields["unhealthyDevices"] = dict(node.node_object.unhealthy_devices)
         if settings:
             fields["settings"] = [
                 {"name": setting.name, "value": setting.value, "from": setting.origin}
@@ -280,6 +282,8 @@ def print_holdings(
     console = make_console()
     console.print(safe(title))
     _print_amounts(console, holdings.resources)
+    for sentence in unhealthy_notes(node, holdings.resources):
+        console.print(safe(sentence))
 
     rows: list[tuple[str, ...]] = [
         (holding.pod, holding.container, *holding.cells())
@@ -302,6 +306,27 @@ def print_holdings(
     ]
     if rows:
         print_whole(console, Table("setting", "value", "from", rows=rows), below=True)
+
+
+def unhealthy_notes(node: Node, resources: Sequence[ResourceAmounts]) -> list[str]:
+    """Return what the Node object tells of unhealthy devices that no file of the kubelet names.
+
+    A kubelet writes down the devices that containers hold, and the healthy ones.
+    """
+    if node.node_object is None:
+        return []
+
+    named = {resource.resource: len(resource.unhealthy) for resource in resources}
+    notes = []
+    for name, count in sorted(node.node_object.unhealthy_devices.items()):
+        unnamed = count - named.get(name, 0)
+        if unnamed > 0:
+            devices = counted(unnamed, "free device")
+            notes.append(
+                f"{name}: {devices} unhealthy by the Node object (no file of a kubelet tells which)"
+            )
+
+    return notes
 
 
 def _print_amounts(console: Console, resources: Sequence[ResourceAmounts]) -> None:

@@ -487,6 +487,8 @@ class NodeObject(Record):
             a kubelet takes for the node's capacity (`GetMachineMemoryCapacity` of cAdvisor); on a
             machine whose memory grows, its NUMA nodes have less. 0: as much as they have.
         is_unschedulable: whether the node is cordoned; a kubelet does not look at it.
+        unhealthy_devices: by resource, how many devices a kubelet has and does not give: its
+            capacity counts them, and what is allocatable does not.
     """
 
     name: str = ""
@@ -497,6 +499,7 @@ class NodeObject(Record):
     knows_labels: bool = True
     memory_capacity: int = 0
     is_unschedulable: bool = False
+    unhealthy_devices: Mapping[str, int] = field(default_factory=dict)
 
 
 def node_object(data: object, where: str = "nodeObject") -> NodeObject:
@@ -535,10 +538,12 @@ def node_of_wire(wire: NodeWire, where: str = "nodeObject") -> NodeObject:
     status = wire.status or NodeStatusWire()
     info = status.node_info or NodeInfoWire()
 
-    place = f"{where}.status.allocatable"
-    allocatable = {
-        name: in_units(name, parse_quantity(value, place, name))
-        for name, value in (status.allocatable or {}).items()
+    allocatable = _amounts(status.allocatable, f"{where}.status.allocatable")
+    capacity = _amounts(status.capacity, f"{where}.status.capacity")
+    unhealthy_devices = {
+        name: amount - allocatable.get(name, 0)
+        for name, amount in capacity.items()
+        if is_device(name) and amount > allocatable.get(name, 0)
     }
     return NodeObject(
         name=metadata.name or "",
@@ -547,4 +552,13 @@ def node_of_wire(wire: NodeWire, where: str = "nodeObject") -> NodeObject:
         allocatable=allocatable,
         taints=tuple(spec.taints or ()),
         is_unschedulable=bool(spec.unschedulable),
+        unhealthy_devices=unhealthy_devices,
     )
+
+
+def _amounts(quantities: Mapping[str, Any] | None, where: str) -> dict[str, int]:
+    """Return amounts of a Node's status in the units of `NodeObject`."""
+    return {
+        name: in_units(name, parse_quantity(value, where, name))
+        for name, value in (quantities or {}).items()
+    }

@@ -84,6 +84,7 @@ class NodeSpecWire(msgspec.Struct):
 class NodeStatusWire(msgspec.Struct, rename="camel"):
     """A Node's status."""
 
+    capacity: dict[str, Any] | None = None
     allocatable: dict[str, Any] | None = None
     node_info: NodeInfoWire | None = None
 

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from alignup.cli import node as node_module
-from alignup.cli.node import ask_cluster
+from alignup.cli.node import ask_cluster, unhealthy_notes
 from alignup.control_plane.api_server.api_client import CLAIMS, Api
 from alignup.host.leases.agent_messages import KnownLease, Leases
 from alignup.host.leases.file import LeaseFile
@@ -27,6 +27,9 @@ from alignup.kubelet.layout import open_node
 from alignup.kubernetes.config_documents import read_flags
 from alignup.kubernetes.kubelet_config import KubeletConfig
 from alignup.machine.cpuset import CPUSet
+from alignup.machine.load import read_machine
+from alignup.node import Node
+from alignup.node.holdings import holdings_of
 from fakes.api_server import NODES, ApiStub, served
 from fakes.device_plugins import short_folder
 from inputs import leasing
@@ -39,6 +42,22 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ARCHIVE = EXAMPLE / "root.tar.xz"
+
+
+def test_free_unhealthy_devices_are_told_as_the_node_object_counts_them():
+    status = {
+        "capacity": {"nvidia.com/gpu": "8", "a.b/nic": "2"},
+        "allocatable": {"nvidia.com/gpu": "5", "a.b/nic": "2"},
+    }
+    devices = {"nvidia.com/gpu": [{"id": "g0", "numa": 0}, {"id": "g1", "healthy": False}]}
+    node = Node(
+        read_machine("xeon-2s"),
+        devices=devices,
+        node_object={"metadata": {"name": "n"}, "status": status},
+    )
+    (note,) = unhealthy_notes(node, holdings_of(node).resources)
+    assert note.startswith("nvidia.com/gpu: 2 free devices unhealthy by the Node object (no file")
+    assert unhealthy_notes(Node(read_machine("xeon-2s")), ()) == []
 
 
 def test_tables_tell_what_there_is_and_who_holds_it(alignup):

@@ -421,6 +421,15 @@ def test_of_equally_near_pods_the_one_that_requests_less_memory_is_evicted(names
     assert [victim.name for victim in misfit.preempted] == ["small"]
 
 
+def test_devices_that_a_node_has_and_does_not_give_are_unhealthy():
+    amounts = {"cpu": "4", "memory": "8Gi", "nvidia.com/gpu": "8", "a.b/nic": "2"}
+    allocatable = {**amounts, "cpu": "3", "nvidia.com/gpu": "6"}
+    status = {"capacity": amounts, "allocatable": allocatable}
+    node = node_object({"metadata": {"name": "n"}, "status": status})
+    assert node.unhealthy_devices == {"nvidia.com/gpu": 2}
+    assert node_object({"metadata": {"name": "n"}}).unhealthy_devices == {}
+
+
 def test_name_labels_and_release_of_a_node_object_are_read():
     data = {
         "apiVersion": "v1",
