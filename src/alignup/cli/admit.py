@@ -80,8 +80,9 @@ def command(
     objects with a pod template. `-` reads standard input. Without a manifest, the example pods of a
     catalog machine are admitted.
 
-    Objects without a pod template and pods that have ended are ignored. With --node, pods that are
-    already on the node are listed separately.
+    Objects without a pod template and pods that have ended are ignored. Pods that are refused are
+    printed first (--json keeps the order of the input). With --node, pods that are already on the
+    node are listed separately.
     """
     if resizes:
         if with_hints or len(versions) > 1:
@@ -532,7 +533,7 @@ def answer_dict(
 
 
 def show(node: Node, title: str, answers: Sequence[Answer], present: Sequence[Pod]) -> None:
-    """Print what a person reads at a glance.
+    """Print what a person reads at a glance: refused pods, then those that are admitted.
 
     Refusals of pods that differ only in their names are printed once.
 
@@ -553,7 +554,8 @@ def show(node: Node, title: str, answers: Sequence[Answer], present: Sequence[Po
         table = Table("on the node already", "CPUs", "memory", "devices", rows=rows)
         print_whole(console, table, below=True)
 
-    for alike in runs(answers, same_refusal):
+    refused_first = sorted(answers, key=_is_admitted)
+    for alike in runs(refused_first, same_refusal):
         pod, admission, offers, outcome = alike[0]
         console.print()
         show_pod(console, node, pod, admission)
@@ -572,6 +574,11 @@ def show(node: Node, title: str, answers: Sequence[Answer], present: Sequence[Po
         console.print(f"\nshared pool: CPUs {node.shared_cpus or 'none'}")
         for note in pool_notes(node, answers):
             console.print(f"  {safe(note)}")
+
+
+def _is_admitted(answer: Answer) -> bool:
+    _, admission, *_ = answer
+    return admission.admitted
 
 
 def show_containers(console: Console, node: Node, admission: Admission) -> None:

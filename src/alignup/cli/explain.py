@@ -19,10 +19,17 @@ from alignup.cli.admit import (
     same_refusal,
     say_what_is_ignored,
 )
-from alignup.cli.explain_view import View, explanation_dict, show_explanation, show_note
+from alignup.cli.explain_view import (
+    View,
+    explanation_dict,
+    show_explanation,
+    show_line,
+    show_note,
+    show_verdict,
+)
 from alignup.cli.failures import need_extra
-from alignup.cli.terminal import first_to_last, print_json
-from alignup.errors import InputError, one_line
+from alignup.cli.terminal import first_to_last, make_console, print_json
+from alignup.errors import InputError
 from alignup.text.counting import counted
 
 if TYPE_CHECKING:
@@ -89,8 +96,9 @@ def command(
         alignup explain --node node1.tar.xz
         alignup explain --machine xeon-2s --config kubelet.yaml pod.yaml
 
-    Each pod is explained in turn, and admitted if it fits. With --node and without a file, the pods
-    that this node's kubelet rejected are explained, newest first. Each suggested change was tried.
+    Each pod is explained in turn, and admitted if it fits; refused ones are printed first. With
+    --node and without a file, the pods that this node's kubelet rejected are explained, newest
+    first. Each suggested change was tried.
 
     --log, without other inputs, explains each refused pod from a kubelet's log: the hints of each
     provider, what they merge into, the cause, and what no log says. Of a kubelet that does not
@@ -156,7 +164,7 @@ def command(
 
 
 def tell_all(teller: Teller, node: Node, requested: inputs.AskedPods) -> list[Explanation]:
-    """Print the explanation of each pod as soon as it is there, and return all of them."""
+    """Print the explanation of each pod, and return all of them in the order of the input."""
     for pod in requested.present:
         teller.tell_present(pod)
 
@@ -165,7 +173,7 @@ def tell_all(teller: Teller, node: Node, requested: inputs.AskedPods) -> list[Ex
         explanations.append(case.explanation)
         teller.tell(case)
 
-    teller.end_of_alike()
+    teller.end()
     return explanations
 
 
@@ -192,15 +200,15 @@ def explain_resizes(loaded: inputs.LoadedNode, resizes: Sequence[Resize], *, as_
         if answer.message:
             sentence += f", {answer.message}"
 
-        click.echo(one_line(sentence))
+        show_line(sentence)
         if explanation.cause:
-            click.echo(one_line(f"  {explanation.cause}"))
+            show_line(f"  {explanation.cause}")
 
         for sentence in explanation.kept:
-            click.echo(one_line(f"  but {sentence}"))
+            show_line(f"  but {sentence}")
 
         for suggestion in explanation.suggestions:
-            click.echo(one_line(f"  would help: {suggestion.text}"))
+            show_line(f"  would help: {suggestion.text}")
 
     return status
 
@@ -222,6 +230,13 @@ class Explained(NamedTuple):
     rejection: PodDocument | None = None
     outcome: ClaimsOutcome | None = None
     fault: Mapping[str, str] = {}
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the pod is admitted, and nothing is left to look after."""
+        if self.outcome is not None and (self.outcome.refusal or self.outcome.meet is False):
+            return False
+        return self.rejection is None and self.explanation.admitted and not self.explanation.is_open
 
 
 def explained(node: Node, requested: inputs.AskedPods) -> Iterator[Explained]:
@@ -255,10 +270,11 @@ def explained(node: Node, requested: inputs.AskedPods) -> Iterator[Explained]:
 
 
 class Teller:
-    """Prints explanations, each as soon as it is there.
+    """Prints explanations, each as soon as it is there, but for people the admitted pods last.
 
-    Those that are alike are counted where a person reads. Of a pod that is refused, or has claims
-    whose devices are not near its CPUs and memory, it says which of some other nodes would take it.
+    Beside refused ones an admitted pod is one line. Refused pods that are alike are counted. Of a
+    pod that is refused, or has claims whose devices are not near its CPUs and memory, it says which
+    of some other nodes would take it.
     """
 
     def __init__(self, other_nodes: OtherNodes | None, view: View, *, as_json: bool) -> None:
@@ -267,24 +283,32 @@ class Teller:
         self._as_json = as_json
         self._count = 0
         self._alike: list[Pod] = []
+        self._admitted: list[Explained] = []
+        self._has_refused = False
 
     def tell(self, case: Explained) -> None:
         """Print an explanation, and which other nodes would take the pod."""
-        if case.is_alike and not self._as_json:
-            self._alike.append(case.pod)
-            return
-
-        self.end_of_alike()
-        taking = self._taking(case)
         if self._as_json:
-            fields = explanation_dict(case.explanation, case.rejection, product=self._view.product)
-            fields |= claims_dict(case.outcome)
-            if taking:
-                fields["cluster"] = taking
+            self._print_json(case)
+        elif case.is_alike:
+            self._alike.append(case.pod)
+        elif case.is_settled:
+            self._admitted.append(case)
+        else:
+            self._has_refused = True
+            self._show(case)
 
-            print_json({**fields, **case.fault})
-            return
+    def _print_json(self, case: Explained) -> None:
+        fields = explanation_dict(case.explanation, case.rejection, product=self._view.product)
+        fields |= claims_dict(case.outcome)
+        taking = self._taking(case)
+        if taking:
+            fields["cluster"] = taking
 
+        print_json({**fields, **case.fault})
+
+    def _show(self, case: Explained) -> None:
+        self._end_of_alike()
         click.echo(nl=self._count > 0)
         self._count += 1
         show_explanation(case.explanation, case.rejection, self._view)
@@ -292,10 +316,23 @@ class Teller:
             if number == 0:
                 show_note(line)
             else:
-                click.echo(one_line(line))
+                show_line(line)
 
+        taking = self._taking(case)
         if taking:
             show_note(taking_words(taking))
+
+    def end(self) -> None:
+        """Print what is still to be said, of the admitted pods too."""
+        self._end_of_alike()
+        if self._admitted and self._has_refused:
+            click.echo()
+
+        for case in self._admitted:
+            if self._has_refused:
+                show_verdict(make_console(), case.explanation)
+            else:
+                self._show(case)
 
     def _taking(self, case: Explained) -> dict[str, Any] | None:
         """Return which other nodes would take a pod; None: it needs none, or there are none."""
@@ -308,7 +345,7 @@ class Teller:
             return None
         return self._other_nodes.taking(case.pod)
 
-    def end_of_alike(self) -> None:
+    def _end_of_alike(self) -> None:
         """Say how many pods were explained alike."""
         alike, self._alike = self._alike, []
         if not alike:
@@ -333,7 +370,7 @@ class Teller:
                 }
             )
         else:
-            click.echo(one_line(f"{label}: {PRESENT}"))
+            show_line(f"{label}: {PRESENT}")
             self._count += 1
 
 

@@ -8,7 +8,10 @@ from __future__ import annotations
 import itertools
 import sys
 import textwrap
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import click
 
 from alignup.cli import options
 from alignup.cli.terminal import (
@@ -19,8 +22,10 @@ from alignup.cli.terminal import (
     make_console,
     mark,
     print_whole,
+    printed,
     safe,
 )
+from alignup.errors import one_line
 from alignup.explanations import words
 from alignup.kubelet.messages import meaning_of_rejection, meaning_of_start, reference_to
 from alignup.machine.cpuset import CPUSet
@@ -28,7 +33,7 @@ from alignup.records import replace
 from alignup.text.counting import counted, named, some_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from alignup.cli.terminal import Console
     from alignup.explanations.explanation import Explanation, PlacePart, ResourcePart, Step
@@ -43,6 +48,10 @@ if TYPE_CHECKING:
 MOST_NODES_BEFORE_HELP: Final = 4
 # With more, all but the first cause stand below.
 MOST_CAUSE_LINES: Final = 2
+# Lines of a short explanation: with the node's line below and one above, a screen of forty.
+MOST_SHORT_LINES: Final = 36
+# What a short explanation that is longer goes without, the first of them first.
+LEFT_OUT_FIRST: Final = ("containers", "memory groups", "holders", "decisions")
 # Columns of the line before the tables.
 RULE: Final = 40
 
@@ -67,6 +76,11 @@ FREE: Final = "□"
 def show_note(note: str) -> None:
     """Print a line by itself."""
     make_console().print(f"\n{safe(note)}")
+
+
+def show_line(line: str) -> None:
+    """Print a line, of which a name cannot make several."""
+    make_console().print(safe(one_line(line)))
 
 
 def explanation_dict(
@@ -109,6 +123,29 @@ class View(options.Gathered):
     )
 
 
+class Extent(NamedTuple):
+    """How much of an explanation's tables is shown.
+
+    Attributes:
+        has_tables: whether there are any.
+        is_short: without the rows that do not bear on the verdict.
+        product: with the cross product of the hints.
+        left_out: names of `LEFT_OUT_FIRST`.
+    """
+
+    has_tables: bool
+    is_short: bool
+    product: bool
+    left_out: tuple[str, ...] = ()
+
+    def shown_steps(self, explanation: Explanation) -> Sequence[Step]:
+        """Return the decisions of an explanation that are shown."""
+        needs_none = self.is_short and explanation.admitted and not self.product
+        if needs_none or "decisions" in self.left_out:
+            return ()
+        return explanation.relevant_steps
+
+
 def show_explanation(
     explanation: Explanation, rejection: PodDocument | None = None, view: View | None = None
 ) -> None:
@@ -122,13 +159,43 @@ def show_explanation(
     console = make_console()
     view = view or View()
     tables = view.tables or ("short" if sys.stdout.isatty() else "all")
+    if tables == "short":
+        click.echo(_short_explanation(console, explanation, rejection, view), nl=False)
+        return
 
+    extent = Extent(tables != "none", is_short=False, product=view.product)
+    show_to_some_extent(console, explanation, rejection, extent)
+
+
+def _short_explanation(
+    console: Console, explanation: Explanation, rejection: PodDocument | None, view: View
+) -> str:
+    """Return an explanation that fits on a screen, as far as leaving out tables makes it."""
+    text = ""
+    for count in range(len(LEFT_OUT_FIRST) + 1):
+        extent = Extent(
+            has_tables=True,
+            is_short=True,
+            product=view.product,
+            left_out=LEFT_OUT_FIRST[:count],
+        )
+        text = printed(partial(show_to_some_extent, console, explanation, rejection, extent))
+        if text.count("\n") <= MOST_SHORT_LINES:
+            break
+
+    return text
+
+
+def show_to_some_extent(
+    console: Console, explanation: Explanation, rejection: PodDocument | None, extent: Extent
+) -> None:
+    """Print an explanation, with so much of its tables."""
     if rejection is not None:
         show_rejection(console, rejection, explanation)
 
     show_verdict(console, explanation)
     causes: Sequence[str] = [explanation.cause]
-    if tables != "none":
+    if extent.has_tables:
         causes = _causes(console, explanation)
 
     sentence = causes[0]
@@ -154,8 +221,8 @@ def show_explanation(
     if reference:
         show_note(reference)
 
-    if tables != "none" and (explanation.steps or not explanation.log):
-        show_tables(console, explanation, is_short=tables == "short", product=view.product)
+    if extent.has_tables and (explanation.steps or not explanation.log):
+        show_tables(console, explanation, extent)
 
     for note in explanation.notes:
         show_prose(console, note, "", "")
@@ -309,9 +376,7 @@ def wrapped(console: Console, text: str, first_indent: str = "  ", indent: str =
     )
 
 
-def show_tables(
-    console: Console, explanation: Explanation, *, is_short: bool, product: bool
-) -> None:
+def show_tables(console: Console, explanation: Explanation, extent: Extent) -> None:
     """Print the tables that the verdict rests on.
 
     Short tables are without the rows that do not bear on it, which are counted.
@@ -323,28 +388,21 @@ def show_tables(
     for cause in other_causes:
         show_prose(console, f"another cause: {cause}", "")
 
-    steps = explanation.relevant_steps
-    if is_short and explanation.admitted and not product:
-        steps = ()
-
+    steps = extent.shown_steps(explanation)
     for number, step in enumerate(steps):
         if number or other_causes:
             console.print()
 
-        show_step(console, step, explanation, is_short=is_short, product=product)
+        show_step(console, step, explanation, extent)
 
-    show_memory_groups(console, explanation)
-    show_containers(console, explanation, is_short=is_short, below=bool(steps))
+    if "memory groups" not in extent.left_out:
+        show_memory_groups(console, explanation)
+    if "containers" not in extent.left_out:
+        show_containers(console, explanation, is_short=extent.is_short, below=bool(steps))
 
-    shown_neighbours = 0
-    if not is_short:
-        shown_neighbours = words.MOST_NEIGHBOURS
-        if explanation.neighbours:
-            table = Table(*words.NEIGHBOUR_COLUMNS, rows=words.neighbour_rows(explanation))
-            print_whole(console, table, below=True)
-
-    hidden_neighbours = len(explanation.neighbours) - shown_neighbours
-    show_left_out(console, hidden_neighbours, "container", " on the node")
+    show_neighbours(console, explanation, is_short=extent.is_short)
+    if extent.left_out:
+        console.print("--tables all shows the tables that are left out here")
     if not explanation.log:
         console.print(f"the pod is {explanation.qos}")
 
@@ -379,33 +437,44 @@ def show_containers(
         show_left_out(console, len(explanation.containers) - len(parts), "container", " of the pod")
 
 
+def show_neighbours(console: Console, explanation: Explanation, *, is_short: bool) -> None:
+    """Print what other containers on the node have; in short, only how many there are."""
+    shown = 0
+    if not is_short:
+        shown = words.MOST_NEIGHBOURS
+        if explanation.neighbours:
+            table = Table(*words.NEIGHBOUR_COLUMNS, rows=words.neighbour_rows(explanation))
+            print_whole(console, table, below=True)
+
+    show_left_out(console, len(explanation.neighbours) - shown, "container", " on the node")
+
+
 def show_left_out(console: Console, count: int, noun: str, suffix: str = "") -> None:
     """Say how many of some things are not shown."""
     if count > 0:
         console.print(f"and {counted(count, f'more {noun}')}{suffix}")
 
 
-def show_step(
-    console: Console, step: Step, explanation: Explanation, *, is_short: bool, product: bool
-) -> None:
+def show_step(console: Console, step: Step, explanation: Explanation, extent: Extent) -> None:
     """Print one decision: what was asked, there and offered, and the rule.
 
     Args:
         console: where.
         step: the decision.
         explanation: whose it is.
-        is_short: show only the resources to blame.
-        product: show the cross product of the offers too.
+        extent: if short, only the resources to blame are shown.
     """
     heading = "the pod as a whole" if step.container is None else safe(step.container)
     console.print(f"[bold]{heading}[/]")
 
     resources = step.resources
-    if is_short and explanation.blamed:
+    if extent.is_short and explanation.blamed:
         resources = tuple(part for part in resources if part.resource in explanation.blamed)
 
     if resources:
-        show_resources(console, resources, explanation)
+        show_resources(
+            console, resources, explanation, has_holders="holders" not in extent.left_out
+        )
         show_left_out(console, len(step.resources) - len(resources), "resource")
     elif step.container is not None:
         console.print("requests nothing that is allocated by NUMA node")
@@ -416,12 +485,16 @@ def show_step(
     if common:
         show_prose(console, f"NUMA nodes left by the merge: {common}", "")
 
-    if product and step.product is not None:
+    if extent.product and step.product is not None:
         show_product(console, step.product)
 
 
 def show_resources(
-    console: Console, resources: Sequence[ResourcePart], explanation: Explanation
+    console: Console,
+    resources: Sequence[ResourcePart],
+    explanation: Explanation,
+    *,
+    has_holders: bool = True,
 ) -> None:
     """Print what was asked, there and offered.
 
@@ -439,17 +512,16 @@ def show_resources(
         columns = (*columns[:reserved], *columns[reserved + 1 :])
         rows = [(*row[:reserved], *row[reserved + 1 :]) for row in rows]
 
-    table = Table(*columns, numbers=words.RESOURCE_NUMBERS, whole=("held by",), rows=rows)
-    if fits(console, table):
+    table = _resource_table(columns, rows, explanation)
+    if has_holders and fits(console, table):
         print_whole(console, table)
         return
 
-    columns_without_holders = columns[:-1]
     rows_without_holders = [row[:-1] for row in rows]
-    print_whole(
-        console,
-        Table(*columns_without_holders, numbers=words.RESOURCE_NUMBERS, rows=rows_without_holders),
-    )
+    print_whole(console, _resource_table(columns[:-1], rows_without_holders, explanation))
+    if not has_holders:
+        return
+
     resource = ""
     numa_node = columns.index("NUMA node")
     for row in rows:
@@ -458,6 +530,34 @@ def show_resources(
         holders = row[-1].replace("\n", ", ")
         if holders not in {"-", ""}:
             console.print(safe(f"held, {resource}, NUMA node {row[numa_node]}: {holders}"))
+
+
+def _resource_table(
+    columns: tuple[str, ...], rows: Iterable[tuple[str, ...]], explanation: Explanation
+) -> Table:
+    """Return a table of resources, in which those to blame and what is used up are marked."""
+    table = Table(*columns, numbers=words.RESOURCE_NUMBERS, whole=("held by",))
+    free = columns.index("free")
+    for row in rows:
+        cells = [safe(cell) for cell in row]
+        if row[0] in explanation.blamed:
+            cells[0] = short_of(cells[0])
+        if row[free] == "0":
+            cells[free] = none_left(cells[free])
+
+        table.add_row(*cells)
+
+    return table
+
+
+def short_of(name: str) -> str:
+    """Return the name of a resource that the pod is refused for, with rich's marks."""
+    return f"[bold red]{name}[/]"
+
+
+def none_left(amount: str) -> str:
+    """Return an amount of nothing, with rich's marks."""
+    return f"[red]{amount}[/]"
 
 
 def show_product(console: Console, product: Product) -> None:
@@ -539,7 +639,7 @@ def show_suggestions(console: Console, explanation: Explanation) -> None:
 
         return
 
-    console.print("\nwhat would help (each was tried):")
+    console.print("\n[bold]what would help[/] (each was tried):")
     for number, suggestion in enumerate(explanation.suggestions, 1):
         text = "ask for less, all of these:" if suggestion.changes else suggestion.text
         show_prose(console, text, f"  {number}. ", "     ")
@@ -657,24 +757,14 @@ def _table(
         in_words = words.amounts_in_words(part)
         name = safe(part.resource)
         if part.resource in explanation.blamed:
-            name = f"[bold]{name}[/]"
+            name = short_of(name)
 
         requested = ""
         if part.asked is not None:
             requested = in_words(part.asked)
 
         cells = [name, requested]
-        for places in columns:
-            place = places[row]
-            if place is None or not place.capacity:
-                cells.append("-")
-                continue
-
-            cell = in_words(place.free)
-            if has_bars:
-                cell = f"{_bar(place)}{cell}"
-
-            cells.append(cell)
+        cells += [_cell(places[row], in_words, has_bars=has_bars) for places in columns]
 
         if has_holders:
             cells.append(safe(_holders(part, explanation)))
@@ -682,6 +772,19 @@ def _table(
         table.add_row(*cells)
 
     return table
+
+
+def _cell(place: PlacePart | None, in_words: Callable[[int], str], *, has_bars: bool) -> str:
+    """Return what is free at a place, with rich's marks."""
+    if place is None or not place.capacity:
+        return "-"
+
+    amount = in_words(place.free)
+    if not place.free:
+        amount = none_left(amount)
+    if has_bars:
+        return f"{_bar(place)}{amount}"
+    return amount
 
 
 def _bar(place: PlacePart) -> str:

@@ -16,8 +16,13 @@ from typing import IO
 import click
 
 from alignup.errors import AlignupError, InputError, sentence_of, system_reason
+from alignup.text.digits import number_of
 
 BAD_INPUT = 2
+# Columns of a terminal; more are a mistake.
+WIDEST = 10_000
+# Begins all lines but the first of a sentence on a terminal.
+HANGING = "  "
 INTERRUPTED = 130
 _OF_WRITING = {errno.EBADF, errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO}
 # In the sentence about what kubectl has printed for people (`alignup.kubernetes.recognition`).
@@ -44,7 +49,7 @@ def status_of(work: Callable[[], int], failed: int = BAD_INPUT) -> int:
         return work()
     except click.ClickException as error:
         # it may have a word of 128 KiB
-        error.message = sentence_of(error.message)  # type: ignore[misc]
+        error.message = fitted(sentence_of(error.message))  # type: ignore[misc]
         with suppress(OSError):
             error.show()
         return error.exit_code if error.exit_code > BAD_INPUT else failed
@@ -83,12 +88,36 @@ def with_entries(sentence: str) -> str:
 
 
 def complain(sentence: str) -> None:
-    """Say on standard error what is wrong, in one line.
+    """Say on standard error what is wrong, in one line, which a terminal gets in parts.
 
     If that cannot be written, the exit status says enough.
     """
     with suppress(OSError):
-        click.echo(f"alignup: {sentence_of(sentence)}", err=True)
+        click.echo(fitted(f"alignup: {sentence_of(sentence)}"), err=True)
+
+
+def fitted(line: str) -> str:
+    """Return a line for standard error, on a terminal broken between words."""
+    if not sys.stderr.isatty():
+        return line
+
+    import textwrap  # only people wait for it
+
+    try:
+        width = os.get_terminal_size(sys.stderr.fileno()).columns
+    except (OSError, ValueError):
+        return line
+
+    width = number_of(os.environ.get("COLUMNS", ""), WIDEST) or width
+    if width <= len(HANGING):
+        return line
+    return textwrap.fill(
+        line,
+        width,
+        subsequent_indent=HANGING,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def forget_output(stream: IO[str] | None = None) -> None:

@@ -8,13 +8,14 @@ answers.
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from functools import cmp_to_key
 from itertools import groupby, zip_longest
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TextIO, TypeAlias, TypeVar
 
 import click
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console as RichConsole
     from rich.table import Table as RichTable
+    from rich.text import Text as RichText
 
     Console: TypeAlias = "RichConsole | PlainConsole"
 
@@ -37,6 +39,8 @@ _SIZES: Final = ("COLUMNS", "LINES", "JUPYTER_COLUMNS", "JUPYTER_LINES")
 # two.
 PLAIN_WIDTH: Final = 10_000
 GAP: Final = "   "
+# Columns by which the rest of a line that is broken stands further right.
+HANGING: Final = 2
 # What rich takes for a mark, and the backslashes before it, of which an odd number makes it text.
 _TAG: Final = r"(\\*)(\[[a-z#/@][^\[]*?\])"
 
@@ -79,6 +83,16 @@ def make_console() -> Console:
             """Raise the error that is being handled once more."""
             raise  # noqa: PLE0704  # called where rich handles it
 
+        def print(self, *objects: Any, **arguments: Any) -> None:
+            """Print something; a text whose lines are too long is broken between its words."""
+            if len(objects) != 1 or not isinstance(objects[0], str):
+                super().print(*objects, **arguments)
+                return
+
+            for line in objects[0].split("\n"):
+                for part in broken_between_words(self.render_str(line), self.width):
+                    super().print(part, **arguments)
+
     # rich makes numbers of these, whatever they are
     environment = {
         name: value
@@ -90,6 +104,7 @@ def make_console() -> Console:
     wants_plain = not is_terminal or bool(os.environ.get("NO_COLOR"))
     console = OpenConsole(
         highlight=False,
+        emoji=False,  # of names such as nic:100: too
         soft_wrap=True,
         color_system=None if wants_plain else "auto",
         _environ=environment,
@@ -99,6 +114,40 @@ def make_console() -> Console:
         console.size = ConsoleDimensions(columns, 25)
 
     return console
+
+
+def broken_between_words(text: RichText, width: int) -> Iterator[RichText]:
+    """Yield a line in parts of some width, none of which begins or ends inside a word.
+
+    A word that is wider stands by itself. All parts but the first stand further right.
+
+    Args:
+        text: the line.
+        width: in columns.
+    """
+    from rich.cells import cell_len
+
+    if text.cell_len <= width:
+        yield text
+        return
+
+    words = list(re.finditer(r"\S+", text.plain))
+    indent = (words[0].start() if words else 0) + HANGING
+    line_start = 0
+    space = width
+    offsets = []
+    for next_word in words[1:]:
+        if cell_len(text.plain[line_start : next_word.end()]) > space:
+            line_start = next_word.start()
+            offsets.append(line_start)
+            space = width - indent
+
+    for number, part in enumerate(text.divide(offsets)):
+        part.rstrip()
+        if number:
+            part.pad_left(indent)
+
+        yield part
 
 
 class Table:
@@ -350,6 +399,31 @@ def first_to_last(names: Iterable[str]) -> str:
     if len(distinct) == 1:
         return distinct[0]
     return f"{distinct[0]} to {distinct[-1]}"
+
+
+def printed(work: Callable[[], None]) -> str:
+    """Return what some work prints on standard output, which gets nothing of it."""
+    held_back = _HeldBack(sys.stdout)
+    with redirect_stdout(held_back):
+        work()
+
+    held_back.flush()
+    held_back.seek(0)
+    return held_back.read()
+
+
+class _HeldBack(io.TextIOWrapper):
+    """Takes what is meant for an output, in its encoding."""
+
+    def __init__(self, output: TextIO) -> None:
+        super().__init__(
+            io.BytesIO(), encoding=output.encoding or "utf-8", errors=output.errors, newline=""
+        )
+        self._is_terminal = output.isatty()
+
+    def isatty(self) -> bool:
+        """Return whether the output is a terminal."""
+        return self._is_terminal
 
 
 @contextmanager

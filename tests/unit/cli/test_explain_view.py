@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+import re
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 from alignup.cli.program import program
 from alignup.machine.load import catalog_entries
 from inputs.refusals import GPU, wish
+from running.terminals import COLOURS, on_terminal
 
 
 def run(*arguments: str) -> Any:
@@ -23,7 +26,7 @@ def run(*arguments: str) -> Any:
 
 def test_the_verdict_the_cause_the_picture_and_the_help_come_first(conflict: str) -> None:
     done = run(conflict)
-    refused = done.stdout.split("\n\n✗ ", 1)[1].splitlines()
+    refused = done.stdout.removeprefix("✗ ").splitlines()
 
     assert done.exit_code == 1
     assert refused[:12] == [
@@ -42,9 +45,10 @@ def test_the_verdict_the_cause_the_picture_and_the_help_come_first(conflict: str
         f"  1. remove pod default/trainer, which holds 1 {GPU} and 1 CPU",
         *refused[10:12],
     ]
-    assert done.stdout.startswith(
-        "✓ default/trainer admitted (single-numa-node, scope container)\n  aligned on NUMA node 0"
-    )
+    assert refused[-4:-2] == [
+        "✓ default/trainer admitted (single-numa-node, scope container)",
+        "✓ default/batch admitted (single-numa-node, scope container)",
+    ]
 
 
 def test_tables_are_shown_as_asked(conflict: str) -> None:
@@ -145,7 +149,7 @@ def test_a_pod_to_remove_is_named_before_others(tmp_path: Path) -> None:
         .invoke(program, ["explain", "-m", "align-up-article", "-c", str(config), str(path)])
         .stdout
     )
-    refused = shown.split("\n\n✗ ", 1)[1].splitlines()
+    refused = shown.removeprefix("✗ ").splitlines()
 
     assert "  1. remove pod default/z, which holds 3 CPUs" in refused
     [picture] = [line for line in refused if line.startswith("cpu") and "■" in line]
@@ -185,9 +189,7 @@ def test_a_narrow_table_is_whole_and_says_below_it_who_holds_what(
     conflict: str, monkeypatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "75")
-    lines = [
-        " ".join(line.split()) for line in run(conflict).stdout.split("\n\n✗ ", 1)[1].splitlines()
-    ]
+    lines = [" ".join(line.split()) for line in run(conflict).stdout.splitlines()]
 
     start = lines.index("resource asked offered NUMA node there free")
     assert lines[start + 2] == "cpu 2 0; 0+1 (not preferred) 0 4 3"
@@ -242,3 +244,72 @@ def test_memory_groups_and_shared_pools_are_told(tmp_path: Path) -> None:
     assert "only together" not in done.stdout.partition("default/burst")[2]
     assert "container 'main' requests less cpu than its limit" in done.stdout
     assert "(each was tried)" in done.stdout
+
+
+NODE = str(Path(__file__).parents[2] / "kubelet_node" / "root.tar.xz")
+POD = "default/p51-02-node-real"
+
+
+@pytest.mark.parametrize("columns", [80, 200])
+def test_one_pod_of_a_real_node_fits_on_a_screen(columns: int) -> None:
+    """With what is said of the node, on standard error too, and with the tables that have room."""
+    text = on_terminal(columns, "explain", "--node", NODE, "--pod", POD)
+    assert len(text.splitlines()) <= 40
+    assert "--tables all shows" in text
+
+
+def test_on_a_terminal_lines_are_broken_between_words() -> None:
+    """What a wide terminal has in a line, a narrow one has in the same words."""
+    arguments = ("explain", "--node", NODE, "--pod", POD, "--tables", "all")
+    wide, narrow = (COLOURS.sub("", on_terminal(columns, *arguments)) for columns in (3_000, 80))
+
+    assert max(map(len, narrow.splitlines())) <= 80
+    assert max(map(len, wide.splitlines())) > 120
+    # what a narrow one says of a long cause
+    words = {*re.findall(r"\w+", wide), "another", "cause", "more", "below"}
+    prose = [line for line in narrow.splitlines() if "  " not in line.strip() and "─" not in line]
+    assert len(prose) > 20
+    for line in prose:
+        assert words.issuperset(re.findall(r"\w+", line)), line
+
+
+def test_refused_pods_come_first_and_admitted_ones_are_a_line_each(tmp_path: Path) -> None:
+    """In whatever order they are asked for; JSON keeps that order."""
+    path, config = tmp_path / "pods.json", tmp_path / "kubelet.json"
+    config.write_text(json.dumps({"cpuManagerPolicy": "static", "reservedSystemCPUs": "0"}))
+    generator = random.Random(63)
+    for _ in range(5):
+        sizes = [1, 2, 99, 1, 77]
+        generator.shuffle(sizes)
+        pods = [wish(f"p{number}", cpu=str(size)) for number, size in enumerate(sizes)]
+        path.write_text(json.dumps({"kind": "List", "items": pods}))
+        shown = run("-c", str(config), str(path)).stdout
+        heads = [line for line in shown.splitlines() if line.startswith(("✓", "✗"))]
+        answers = run("-c", str(config), "--json", str(path)).stdout.splitlines()
+
+        refused = [f"p{number}" for number, size in enumerate(sizes) if size > 8]
+        admitted = [f"p{number}" for number, size in enumerate(sizes) if size < 8]
+        names = [line.split()[1].removeprefix("default/") for line in heads]
+        assert names == refused + admitted
+        assert "\n".join(heads[-3:]) in shown
+        assert [json.loads(answer)["pod"] for answer in answers] == [
+            f"default/p{number}" for number in range(5)
+        ]
+
+
+def test_pods_that_are_all_admitted_are_explained_in_full(tmp_path: Path) -> None:
+    path = tmp_path / "pods.json"
+    path.write_text(json.dumps({"kind": "List", "items": [wish("a", cpu="1"), wish("b", cpu="1")]}))
+    assert run(str(path)).stdout.count("the pod is Guaranteed") == 2
+
+
+@pytest.mark.parametrize(("environment", "is_coloured"), [({}, True), ({"NO_COLOR": "1"}, False)])
+def test_help_stands_out_and_what_is_short_is_red(
+    environment: dict[str, str], *, is_coloured: bool
+) -> None:
+    arguments = ("explain", "-m", "align-up-article", "--replicas", "2")
+    text = on_terminal(100, *arguments, **environment)
+    assert ("\x1b" in text) == is_coloured
+    assert ("\x1b[1mwhat would help\x1b[0m" in text) == is_coloured
+    assert ("\x1b[31m0\x1b[0m" in text) == is_coloured
+    assert ("\x1b[1;31mnvidia.com/gpu\x1b[0m" in text) == is_coloured

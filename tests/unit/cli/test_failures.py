@@ -12,6 +12,7 @@ import pytest
 from alignup.cli import failures
 from alignup.cli.program import exit_status
 from alignup.errors import InputError
+from running.terminals import on_terminal
 
 
 class Exited(click.ClickException):
@@ -171,3 +172,20 @@ def test_words_for_a_server_are_text() -> None:
     failures.need_text("--name", "knoten-ä")
     with pytest.raises(InputError, match=r"expected UTF-8, got .* at --name"):
         failures.need_text("--name", "\udcff")
+
+
+def test_on_a_terminal_a_sentence_is_broken_between_words() -> None:
+    name = "no-such-file-" + "x" * 40
+    text = on_terminal(50, "admit", "-m", "align-up-article", "-c", name, name)
+    lines = text.splitlines()
+    assert len(lines) > 1
+    assert all(len(line) <= 50 or len(line.split()) == 1 for line in lines)
+    assert lines[0].startswith("alignup: ")
+    assert all(line.startswith("  ") for line in lines[1:])
+    assert name in text
+
+
+def test_a_wrong_option_is_broken_between_words() -> None:
+    text = on_terminal(40, "admit", "--no-such-option-of-any-kind", "--machine", "x")
+    assert "--no-such-option-of-any-kind" in text
+    assert all(len(line) <= 40 or len(line.split()) == 1 for line in text.splitlines()[3:])

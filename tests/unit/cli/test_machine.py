@@ -46,7 +46,7 @@ def test_catalog_machines_fit_the_terminal(alignup, monkeypatch, name: str, widt
     ended = alignup("machine", "--machine", name)
 
     assert (ended.status, ended.err) == (0, "")
-    assert summary(read_machine(name)) in ended.out
+    assert summary(read_machine(name)) in words(ended.out)
     assert max(map(len, ended.out.splitlines()[1:])) <= width
     for node in read_machine(name).numa_nodes:
         for core in node.cores[:1]:

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import io
+import sys
 
+import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
+from rich.text import Text
 
 from alignup.cli.terminal import (
     Table,
     amount_text,
+    broken_between_words,
     first_to_last,
     make_console,
     mark,
     nodes_text,
+    plain,
     print_table,
     print_whole,
+    printed,
 )
 
 WORDS = st.text("abz019", min_size=1, max_size=18)
@@ -135,3 +141,50 @@ def test_a_range_of_names_has_two_ends(names: list[str], text: str) -> None:
 )
 def test_only_memory_is_counted_in_bytes(resource: str, amount: int, text: str) -> None:
     assert amount_text(resource, amount) == text
+
+
+MARKS = st.sampled_from(["", "[bold]", "[red]", "[bold red]"])
+MARKED_WORDS = st.tuples(MARKS, WORDS, st.booleans()).map(
+    lambda parts: f"{parts[0]}{parts[1]}{'[/]' if parts[0] else ''}{'  ' if parts[2] else ''}"
+)
+
+
+@given(
+    indent=st.integers(0, 6),
+    words=st.lists(MARKED_WORDS, min_size=1, max_size=12),
+    width=st.integers(1, 60),
+)
+def test_a_line_is_broken_between_words_only(indent: int, words: list[str], width: int) -> None:
+    """No part that has several words is too wide, and none could have had the next word too."""
+    line = " " * indent + " ".join(words)
+    parts = [part.plain for part in broken_between_words(Text.from_markup(line), width)]
+    if len(plain(line)) <= width:
+        assert parts == [plain(line)]
+        return
+
+    assert " ".join(parts).split() == plain(line).split()
+    assert parts[0].startswith(" " * indent)
+    for part, next_part in zip(parts, [*parts[1:], ""], strict=True):
+        assert len(part) <= width or len(part.split()) == 1
+        if next_part:
+            assert len(part) + 3 + len(next_part.split()[0]) > width
+            assert next_part.startswith(" " * (indent + 2))
+
+
+def test_names_are_no_pictures(monkeypatch, capsys) -> None:
+    """A name between colons is not what rich calls an emoji."""
+    monkeypatch.setenv("COLUMNS", "80")
+    make_console().print("nic:100:0 :smile:")
+    assert capsys.readouterr().out == "nic:100:0 :smile:\n"
+
+
+def test_what_is_held_back_is_as_standard_output_has_it(monkeypatch) -> None:
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
+    monkeypatch.setattr(stream, "isatty", lambda: True)
+    monkeypatch.setattr("sys.stdout", stream)
+    assert (
+        printed(lambda: click.echo(f"{sys.stdout.encoding} {sys.stdout.isatty()}"))
+        == "latin-1 True\n"
+    )
+    stream.flush()
+    assert stream.buffer.getvalue() == b""
