@@ -21,7 +21,7 @@ import msgspec
 from alignup.control_plane.api_server import api_client
 from alignup.control_plane.api_server.watch import Backoff, Calls
 from alignup.control_plane.gates.keeper import Label, Release
-from alignup.control_plane.gates.node_affinity import GATE, pinned, required_terms
+from alignup.control_plane.gates.node_affinity import pinned, required_terms
 from alignup.control_plane.gates.status_server import metrics_text
 from alignup.control_plane.gates.waiting_pods import (
     PLACE,
@@ -383,8 +383,7 @@ def patch_of(release: Release) -> dict[str, Any]:
     """Return the merge patch that takes the gate off a pod and requires its nodes."""
     pod = release.pod
     metadata: dict[str, Any] = {"uid": pod.uid, "resourceVersion": pod.version}
-    gates = [{"name": name} for name in pod.other_gates if name != GATE]
-    spec: dict[str, Any] = {"schedulingGates": gates or None}
+    spec: dict[str, Any] = {"schedulingGates": None}  # a pod with other gates does not wait
     if release.nodes:
         metadata["annotations"] = {PLACE: ",".join(release.nodes)}
         names = release.nodes
