@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from alignup.claims.objects import NodeSelector, Pool, Slice
+from alignup.claims.objects import CounterSet, Device, NodeSelector, Pool, Slice
 from alignup.claims.pools import gather_pools, selects
 from alignup.claims.scheduler_gates import gates_of
 from alignup.kubernetes.node_fit import NodeObject
@@ -40,3 +40,24 @@ def test_an_older_generation_of_a_pool_hides_no_other_pool() -> None:
     ]
     pools = gather_pools(slices, NodeObject("n"), gates_of())
     assert [pool.name for pool in pools] == ["p", "q"]
+
+
+@pytest.mark.parametrize(
+    ("release", "names"),
+    [("1.36", []), ("1.37", ["d"]), ("1.38", ["d"])],
+)
+def test_shared_counters_of_another_node_are_near_only_up_to_1_36(release, names) -> None:
+    """There a newer generation of counters takes the place of the node's own devices."""
+    slices = [
+        Slice("d", "gpu.example.com", Pool("p", 1, 1), node_name="n", devices=(Device("d"),)),
+        Slice(
+            "c",
+            "gpu.example.com",
+            Pool("p", 2, 1),
+            node_name="m",
+            shared_counters=(CounterSet("s"),),
+        ),
+    ]
+    gates = gates_of(release, {"DRAPartitionableDevices": True})
+    [pool] = gather_pools(slices, NodeObject("n"), gates)
+    assert [part.name for part in pool.slices] == names

@@ -5,6 +5,7 @@ A served extender ends in order when it is told to.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -16,7 +17,10 @@ from types import SimpleNamespace
 import pytest
 
 from alignup.cli.cluster import sockets_of
+from alignup.cluster.evictions import RoomPlan, Step
+from alignup.control_plane.scheduler import ask, rebalance
 from alignup.errors import InputError
+from alignup.kubernetes.manifest import read_pod
 from inputs.cluster_files import node_line, pod_manifest
 
 
@@ -226,6 +230,82 @@ def test_a_plan_says_who_goes_and_who_comes(alignup, full_node, write) -> None:
 
     [plan] = alignup("rebalance", "--nodes", full_node, "--json", small).lines
     assert [step["pod"] for step in plan["steps"]] == ["small"]
+
+
+POD = read_pod(pod_manifest("waits"))
+PLACED = RoomPlan((Step("place", POD, "n0", (0, 1)),), (), proven=True)
+LEFT_OUT = RoomPlan((Step("evict", POD, "n0"),), (POD,), proven=False)
+
+
+@pytest.fixture
+def planned(monkeypatch):
+    """Let a cluster's plan be a given one, and be carried out or not; return what is done."""
+    steps = []
+
+    def of(plan, is_carried_out=True):
+        async def plan_cluster(api):
+            return plan
+
+        async def apply_plan(api, asked_plan, say, patience):
+            say("a step")
+            steps.append((asked_plan is plan, patience))
+            return is_carried_out
+
+        async def rebalance_for_ever(api, *, say, **options):
+            say("a round")
+            steps.append(options)
+
+        functions = (plan_cluster, apply_plan, rebalance_for_ever)
+        for function in functions:
+            monkeypatch.setattr(rebalance, function.__name__, function)
+
+        monkeypatch.setattr(ask, "ask", lambda kubeconfig, work: asyncio.run(work(None)))
+        return steps
+
+    return of
+
+
+@pytest.mark.parametrize(
+    ("plan", "options", "is_carried_out", "status"),
+    [
+        (PLACED, (), True, 0),
+        (LEFT_OUT, (), True, 1),
+        (PLACED, ("--apply",), True, 0),
+        (PLACED, ("--apply",), False, 1),
+        (LEFT_OUT, ("--apply",), True, 1),
+    ],
+)
+def test_the_status_says_whether_a_clusters_pods_get_a_place(
+    alignup, planned, plan, options, is_carried_out, status
+) -> None:
+    steps = planned(plan, is_carried_out)
+    ended = alignup("rebalance", *options)
+    assert (ended.status, ended.err) == (status, "")
+    assert steps == ([(True, 120)] if options else [])
+    assert ("a step" in ended.out) is bool(options)
+    assert ("no place for default/waits" in ended.out) is (plan is LEFT_OUT)
+    assert ("1 eviction, not proven to be the fewest" in ended.out) is (plan is LEFT_OUT)
+
+
+def test_steps_of_a_plan_in_json_are_told_beside_it(alignup, planned) -> None:
+    planned(PLACED)
+    ended = alignup("rebalance", "--apply", "--json")
+    assert (ended.status, ended.err) == (0, "a step\n")
+    assert ended.lines == [PLACED.to_dict()]
+
+
+def test_room_is_made_until_the_end_as_it_is_asked_for(alignup, planned) -> None:
+    steps = planned(PLACED)
+    options = ("--apply", "--continuous", "--interval", "2", "--per-hour", "3", "--patience", "4")
+    ended = alignup("rebalance", *options)
+    assert (ended.status, ended.out) == (0, "a round\n")
+    assert alignup("rebalance", "--apply", "--continuous", "--json").lines == [
+        {"message": "a round"}
+    ]
+    assert steps == [
+        {"per_hour": 3, "interval": 2, "patience": 4},
+        {"per_hour": 20, "interval": 30, "patience": 120},
+    ]
 
 
 @pytest.mark.parametrize(

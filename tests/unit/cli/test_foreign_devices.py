@@ -144,6 +144,7 @@ def test_a_verdict_on_pasted_text_says_how_far_it_goes(
     ended = alignup(*words, "--ignore-unknown")
     assert ended.status == 0
     assert "8 nvidia.com/gpu unknown here" in ended.out
+    assert "nvidia.com/gpu is unknown here; ignored\n" in ended.err
 
 
 @pytest.mark.parametrize("command", ["admit", "explain"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tarfile
 from typing import Any
 
@@ -214,6 +215,7 @@ def test_resizes_in_place_are_asked_of_a_live_node(alignup, write):
 
     shown = alignup("admit", "--node", ARCHIVE, "--resize", write("more.json", more))
     assert "default/p51-04-node-real resize: Infeasible" in shown.out
+    assert re.search(r"^container +NUMA nodes .*\n.*\nc0 +any +- +5 ", shown.out, re.MULTILINE)
 
 
 def test_a_resize_is_explained(alignup, write):

@@ -149,10 +149,12 @@ def test_the_first_annotation_that_is_present_counts_alone():
     [
         (
             '{"numaTopologyPolicy": "singlenumanode"}',
+            r"expected one of '', 'SingleNUMANode', 'Restricted', 'BestEffort', "
             r"got 'singlenumanode' at {}.numaTopologyPolicy",
         ),
         (
             '{"singleNUMANodeExclusive": "required"}',
+            r"expected one of '', 'Required', 'Preferred', "
             r"got 'required' at {}.singleNUMANodeExclusive",
         ),
     ],

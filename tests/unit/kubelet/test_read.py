@@ -150,6 +150,19 @@ def test_entries_of_pods_that_are_gone_are_dropped(written):
     assert books(read.node) == books(node)
 
 
+def test_pods_of_a_node_have_what_is_allocated_while_a_resize_waits(written):
+    """An entry of another shape is passed over, and the other pods are as they are listed."""
+    root, node = written
+    resized = guaranteed("c", (2, 10))
+    (root / "pods.json").write_text(json.dumps({"items": [*PODS[:2], resized]}))
+    amounts = {"cpu": "1", "memory": "10Gi"}
+    entry = {"ContainerResources": {"c0": {"requests": amounts, "limits": amounts}}}
+    write_allocated(root, {"uid-a": {}, "uid-b": {"ContainerResources": 5}, "uid-c": entry})
+    pods = read_kubelet(root).node.pods
+    assert [pod.containers[0].requests["cpu"] for pod in pods] == [1000, 2000, 1000]
+    assert [pod.uid for pod in pods] == [pod.uid for pod in node.pods]
+
+
 def test_a_pod_that_fails_holds_what_it_has_until_it_is_terminated(written):
     """A kubelet that restarts before its plugins refuses pods that have run.
 
@@ -350,6 +363,15 @@ def test_the_release_comes_from_the_node_or_an_option(written):
     )
     assert read_kubelet_node(root).config.version.minor == 32
     assert read_kubelet_node(root, kubelet_version="1.33").config.version.minor == 33
+
+
+def test_reserved_cpus_that_are_given_are_those_of_the_node(written):
+    root, _ = written
+    (root / "var/lib/kubelet/cpu_manager_state").unlink()
+    (root / "pods.json").write_text(json.dumps({"items": []}))
+    with pytest.warns(AlignupWarning, match="no cpu_manager_state"):
+        node = read_kubelet_node(root, reserved_cpus="0-1")
+    assert str(CPUSet(node.cpu.allocatable_cpus)) == "2-15"
 
 
 def test_pods_of_other_nodes_are_passed_over_by_the_nodes_name(written):

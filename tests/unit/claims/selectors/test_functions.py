@@ -212,6 +212,24 @@ def test_values_have_bounds() -> None:
     assert cel.range_of(3) == [0, 1, 2]
 
 
+@pytest.mark.parametrize(
+    "value_of",
+    [
+        lambda length: cel.added("a", "b" * (length - 1)),
+        lambda length: cel.added(b"a", b"b" * (length - 1)),
+        lambda length: cel.added([0], [1] * (length - 1)),
+        lambda length: cel.replace("ab", "b", "c" * (length - 2)),
+        lambda length: cel.join(["a" * (length - 2), "b"], ""),
+        lambda length: cel.join(["a", "b"], "c" * (length // 2)),
+    ],
+)
+def test_what_is_made_of_texts_and_lists_has_the_same_bound(value_of, monkeypatch) -> None:
+    monkeypatch.setattr(cel, "_LARGEST", 20)
+    assert value_of(18)
+    with pytest.raises(NotUnderstood, match="more than 20 elements"):
+        value_of(23)
+
+
 @given(st.lists(st.integers(0, 3)), st.lists(st.integers(0, 3)))
 def test_lists_are_compared_as_sets(left: list[int], right: list[int]) -> None:
     assert cel.contains_all(left, right) is (set(left) >= set(right))

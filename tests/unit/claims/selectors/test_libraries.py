@@ -126,6 +126,18 @@ def test_quantities_are_held_as_in_apimachinery(text: str, amount, value, scale)
     assert (quantity.amount, quantity.value, quantity.scale) == (amount, value, scale)
 
 
+@pytest.mark.parametrize(
+    ("suffix", "most_digits"), [("Ki", 11), ("Mi", 8), ("Gi", 5), ("Ti", 2), ("Pi", 0), ("Ei", 0)]
+)
+def test_a_quantity_of_bytes_is_an_integer_up_to_as_many_digits_as_surely_fit(
+    suffix: str, most_digits: int
+) -> None:
+    """apimachinery counts digits, three for each ten bits of the suffix, out of fourteen."""
+    for count in range(1, 14):
+        quantity = libraries.to_quantity("1" * count + suffix)
+        assert (quantity.value is not None) is (count <= most_digits), count
+
+
 @pytest.mark.parametrize("text", ["", "1 Gi", "1GiB", "1e", "--1", "1.2.3"])
 def test_other_quantities_are_errors(text: str) -> None:
     with pytest.raises(EvaluationError, match="quantities must match"):

@@ -20,7 +20,7 @@ from alignup.host.parts.usable import reachable, usable
 from alignup.host.parts.visible_devices import HostFiles
 from alignup.host.processes import binding
 from alignup.machine.cpuset import CPUSet
-from alignup.machine.device_inventory import LoadedMachine
+from alignup.machine.device_inventory import Device, LoadedMachine
 from alignup.machine.load import load_machine
 from alignup.machine.pci_devices import devices_from_pci, usual_selectors
 from alignup.records import replace
@@ -216,6 +216,25 @@ def test_devices_of_a_snapshot_are_known():
     ]
     with pytest.raises(InputError, match="too many for the 0 of the machine"):
         alignup.split(machine, 1, devices={"amd.com/gpu": 1})
+
+
+@pytest.mark.parametrize(
+    ("given", "sets", "first"),
+    [
+        ({}, {"x": [["d0", "d3"]]}, ("d0", "d3")),
+        ({"preferred_sets": {"x": [["d0", "d2"]]}}, {"x": [["d0", "d3"]]}, ("d0", "d2")),
+        ({"preferred_sets": {}}, {"x": [["d0", "d3"]]}, ("d0", "d1")),
+        ({"inventory": {"x": ["d0"]}}, {"x": [["d0", "d3"]]}, ("d0", "d1")),
+    ],
+)
+def test_the_machines_sets_of_devices_count_unless_sets_or_devices_are_given(
+    given, sets, first, monkeypatch
+):
+    devices = {"x": tuple(Device(f"d{number}", (0,)) for number in range(4))}
+    loaded = load_machine("align-up-article").with_devices(devices, sets)
+    monkeypatch.setattr(ranks, "_load", lambda *_: loaded)
+    part, _ = alignup.split("here", 2, devices={"x": 2}, **given)
+    assert tuple(part.devices["x"]) == first
 
 
 def test_whole_cores_can_be_demanded():
