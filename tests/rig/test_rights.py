@@ -23,6 +23,9 @@ import yaml
 
 from alignup.control_plane.api_server.api_client import TOPOLOGIES
 from alignup.control_plane.api_server.leader import LEADER
+from alignup.control_plane.gates.keeper_service import SEEN_BY
+from alignup.control_plane.gates.node_affinity import GATE, pinned
+from alignup.control_plane.gates.waiting_pods import PLACE, PLACE_LABEL
 from alignup.control_plane.scheduler.extender_service import WOKEN
 from rig.servers import BIN, DEPLOY, Server, control_plane
 
@@ -36,6 +39,8 @@ VERBS = {"post": "create", "put": "update"}
 """Verbs of rights by the actions of OpenAPI; all others have the same name."""
 ANYBODY = {"selfsubjectaccessreviews", "selfsubjectrulesreviews", "selfsubjectreviews"}
 """Kinds that the server lets everybody ask about themselves."""
+ANY_ACCOUNT = {("clustertrustbundles", "list"), ("clustertrustbundles", "get")}
+"""What a server of 1.37 lets all service accounts read (system:cluster-trust-bundle-discovery)."""
 CONFINED = {
     "securityContext": {
         "runAsNonRoot": True,
@@ -100,6 +105,7 @@ LEASE = {
     "metadata": {"name": "alignup-extender", "namespace": "alignup"},
     "spec": {"holderIdentity": "x"},
 }
+GATES_LEASE = {**LEASE, "metadata": {"name": "alignup-gates", "namespace": "alignup"}}
 
 EVENTS = "/api/v1/namespaces/default/events"
 
@@ -115,7 +121,9 @@ EVICTION = {
     "deleteOptions": {"preconditions": {"uid": "UID"}},
 }
 
-HOME = {"alignup-extender": "alignup", "alignup-asking": "default"}
+HOME = {"alignup-extender": "alignup", "alignup-gates": "alignup", "alignup-asking": "default"}
+OWN = {"alignup-gates": "keeper"}
+"""The names of the accounts' own pods; of others it is `own`."""
 
 KINDS = {
     "pods": ("api/v1", "Pod"),
@@ -146,6 +154,8 @@ class Work(NamedTuple):
     body: Any = None
     own: frozenset[str] = frozenset()
     """Fields of the body that are the program's to fill in."""
+    pod: dict[str, Any] | None = None
+    """The pod that it can be done to once; another one is made of it each time."""
 
 
 def pod(name: str, namespace: str, account: str = "default", **more: Any) -> dict[str, Any]:
@@ -159,6 +169,43 @@ def pod(name: str, namespace: str, account: str = "default", **more: Any) -> dic
     labels = {"app.kubernetes.io/name": account}
     metadata = {"name": name, "namespace": namespace, "labels": labels, **more.pop("metadata", {})}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {**spec, **more}}
+
+
+def gated_pod(name: str, *gates: str, **more: Any) -> dict[str, Any]:
+    """Return a confined pod that waits behind gates, with terms of its own."""
+    zone = {"key": "zone", "operator": "In", "values": ["x"]}
+    terms = [{"matchExpressions": [zone]}]
+    manifest = pod(name, "default", schedulingGates=[{"name": gate} for gate in gates], **more)
+    del manifest["spec"]["nodeName"]
+    manifest["spec"]["affinity"] = {
+        "podAntiAffinity": {},
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms},
+            "preferredDuringSchedulingIgnoredDuringExecution": [
+                {"weight": 1, "preference": {"matchExpressions": [zone]}}
+            ],
+        },
+    }
+    return manifest
+
+
+LET_GO = gated_pod("placed", GATE)
+
+
+def let_go(**more: Any) -> dict[str, Any]:
+    """Return the patch by which the keeper lets a pod go; more fields of its spec."""
+    affinity = pinned(LET_GO["spec"]["affinity"], ["a"])
+    spec = {"schedulingGates": None, "affinity": affinity, **more}
+    return {"metadata": {"annotations": {PLACE: "a"}}, "spec": spec}
+
+
+def terms(*requirements: dict[str, Any], kind: str = "matchExpressions") -> dict[str, Any]:
+    """Return the affinity of `LET_GO` with requirements behind those of its term."""
+    affinity = deepcopy(LET_GO["spec"]["affinity"])
+    required = affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    (term,) = required["nodeSelectorTerms"]
+    term[kind] = [*term.get(kind, ()), *requirements]
+    return affinity
 
 
 def event(component: str) -> dict[str, Any]:
@@ -284,6 +331,31 @@ WRITES = {
             | {"target.resourceVersion", "metadata.generateName"},
         ),
     ],
+    "alignup-gates": [
+        Work(("pods", "get"), "GET", POD.format("default", "pending")),
+        Work(
+            ("pods", "patch"),
+            "PATCH",
+            POD.format("default", "gated"),
+            {"metadata": {"annotations": {SEEN_BY: "keeper/1"}}},
+        ),
+        Work(
+            ("pods", "patch"),
+            "PATCH",
+            POD.format("default", "placed"),
+            let_go(),
+            pod=LET_GO,
+        ),
+        Work(
+            ("nodes", "patch"),
+            "PATCH",
+            f"{NODES}/a",
+            {"metadata": {"labels": {f"{PLACE_LABEL}1": "true"}}},
+        ),
+        Work(("leases", "create"), "POST", LEASES, GATES_LEASE, LEASE_FIELDS),
+        Work(("leases", "get"), "GET", f"{LEASES}/alignup-gates"),
+        Work(("leases", "update"), "PUT", f"{LEASES}/alignup-gates", GATES_LEASE, LEASE_FIELDS),
+    ],
     "alignup-publish": [
         Work(("events", "create"), "POST", EVENTS, event("alignup-publish"), EVENT_FIELDS),
         Work(
@@ -406,8 +478,9 @@ class Cluster:
         self.create(pod("stranger", "alignup"))
         for account in WRITES:
             home = HOME.get(account, account)
-            self.create(pod("own", home, account))
-            self.tokens[account] = server.token_of(home, account, "own")
+            own = OWN.get(account, "own")
+            self.create(pod(own, home, account))
+            self.tokens[account] = server.token_of(home, account, own)
 
         self.create(pod("moved", "default"))
         status = {"status": {"phase": "Failed", "reason": "TopologyAffinityError"}}
@@ -423,6 +496,8 @@ class Cluster:
         pending = pod("pending", "default")
         del pending["spec"]["nodeName"]
         self.create(pending)
+        self.create(gated_pod("gated", GATE, "example.com/x"))
+        self.create(gated_pod("strange", "example.com/x"))
         self.wait_for_policies()
 
     def create(self, manifest: dict[str, Any]) -> None:
@@ -430,6 +505,13 @@ class Cluster:
         path = f"/api/v1/namespaces/{manifest['metadata']['namespace']}/pods"
         status, answer = self.server.asked("POST", path, manifest)
         assert status == 201, answer
+
+    def renew(self, manifest: dict[str, Any]) -> None:
+        """Create a pod anew that may be there, changed."""
+        metadata = manifest["metadata"]
+        path = POD.format(metadata["namespace"], metadata["name"])
+        assert self.server.ask("DELETE", f"{path}?gracePeriodSeconds=0") in {200, 404}
+        self.create(manifest)
 
     def wait_for_policies(self) -> None:
         """Wait until each policy is seen: one denies what the one that was applied last forbids."""
@@ -570,6 +652,8 @@ def unfinished_work(cluster: Cluster, account: str, works: list[Work]) -> Iterat
         # it is there by now
         if work.right in {("leases", "create"), ("noderesourcetopologies", "create")}:
             cluster.server.ask("DELETE", f"{work.path}/{work.body['metadata']['name']}")
+        if work.pod is not None:
+            cluster.renew(work.pod)
         status, answer = cluster.ask(account, work.method, work.path, work.body)
         if status not in {200, 201}:
             yield account, work, answer
@@ -583,7 +667,7 @@ def offered_beside(cluster: Cluster, account: str) -> Iterator[Any]:
     """
     rights, home = rights_of(account), HOME.get(account, account)
     for resource, verb, request in cluster.offered():
-        if (resource, verb) in rights or resource in ANYBODY:
+        if (resource, verb) in rights | ANY_ACCOUNT or resource in ANYBODY:
             continue
         method, path = request.replace("{namespace}", home).replace("{name}", "x").split(" ")
         status, answer = cluster.ask(
@@ -606,11 +690,15 @@ def changed_fields(cluster: Cluster, account: str, works: list[Work]) -> Iterato
                 "POST", work.path.rpartition("/")[0], work.body, cluster.tokens[account]
             )
 
+        if work.pod is not None:
+            cluster.renew(work.pod)
         before = cluster.server.get(work.path) if work.method != "POST" else work.body
         for path, value in cluster.fields(*KINDS[work.right[0]]).items():
             # of another name it is another object, of which ATTACKS has some
             if path in work.own or (work.method == "POST" and path == "metadata.name"):
                 continue
+            if work.pod is not None:
+                cluster.renew(work.pod)
             body = put(work.body, path, value)
             status, answer = cluster.ask(account, work.method, work.path, body)
             written = at_path(answer, path) if status < 300 else None
@@ -642,6 +730,8 @@ def undo(cluster: Cluster, work: Work) -> None:
 def answered_attacks(cluster: Cluster, account: str) -> Iterator[Any]:
     """Yield what goes through of what somebody would do who has a token."""
     for method, path, body, *kind in ATTACKS[account]:
+        if path == POD.format("default", "placed"):
+            cluster.renew(LET_GO)
         status, answer = cluster.ask(account, method, path, body, *kind)
         if status < 400:
             yield account, method, path, body, status, answer
@@ -651,6 +741,7 @@ MERGE, STRATEGIC = "application/merge-patch+json", "application/strategic-merge-
 JSON_PATCH, APPLY = "application/json-patch+json", "application/apply-patch+yaml"
 ATTACKS: dict[str, list[tuple[Any, ...]]] = {
     "alignup-extender": [
+        ("PUT", f"{LEASES}/alignup-gates", GATES_LEASE),
         ("PATCH", POD.format("alignup", "own"), IMAGE, JSON_PATCH),
         ("PATCH", POD.format("alignup", "other"), IMAGE, JSON_PATCH),
         (
@@ -691,6 +782,78 @@ ATTACKS: dict[str, list[tuple[Any, ...]]] = {
         ("POST", POD.format("default", "pending") + "/binding", put(BINDING, "metadata.uid", None)),
         ("POST", EVENTS, event("kubelet")),
         ("POST", EVENTS, put(event("alignup-extender"), "type", "Normal")),
+        ("GET", "/api/v1/secrets", None),
+    ],
+    "alignup-gates": [
+        *(
+            ("PATCH", POD.format("default", "placed"), body)
+            for body in (
+                # the gate stays
+                {"spec": {"affinity": let_go()["spec"]["affinity"]}},
+                {"metadata": {"annotations": {PLACE: "a"}}},
+                # further requirements than the keeper's
+                let_go(affinity=terms({"key": "rack", "operator": "Exists"})),
+                let_go(affinity=terms({"key": f"{PLACE_LABEL}1", "operator": "Exists"})),
+                let_go(
+                    affinity=terms(
+                        {"key": "metadata.name", "operator": "NotIn", "values": ["a"]},
+                        kind="matchFields",
+                    )
+                ),
+                # other parts of the affinity, which a server lets change while there are gates
+                let_go(
+                    affinity={
+                        **let_go()["spec"]["affinity"],
+                        "nodeAffinity": {
+                            **let_go()["spec"]["affinity"]["nodeAffinity"],
+                            "preferredDuringSchedulingIgnoredDuringExecution": None,
+                        },
+                    }
+                ),
+                # what a server lets one change of a pod
+                let_go(tolerations=[{"key": "a", "operator": "Exists"}]),
+                let_go(nodeSelector={"zone": "x"}),
+                let_go(activeDeadlineSeconds=5),
+                put(let_go(), "metadata.labels", {"a": "b"}),
+                put(let_go(), "metadata.finalizers", ["a.b/c"]),
+                put(let_go(), "metadata.annotations", {"a": "b"}),
+                put(let_go(), "metadata.annotations", {PLACE: "a" * 2049}),
+            )
+        ),
+        ("PATCH", POD.format("default", "placed"), IMAGE, JSON_PATCH),
+        (
+            "PATCH",
+            POD.format("default", "placed"),
+            [*IMAGE, {"op": "remove", "path": "/spec/schedulingGates"}],
+            JSON_PATCH,
+        ),
+        # a gate that is another's
+        ("PATCH", POD.format("default", "gated"), {"spec": {"schedulingGates": None}}),
+        ("PATCH", POD.format("default", "strange"), {"spec": {"schedulingGates": None}}),
+        ("PATCH", POD.format("default", "strange"), {"metadata": {"annotations": {SEEN_BY: "x"}}}),
+        (
+            "PATCH",
+            POD.format("default", "gated"),
+            {"metadata": {"annotations": {SEEN_BY: "x" * 513}}},
+        ),
+        ("PATCH", POD.format("default", "pending"), {"metadata": {"annotations": {PLACE: "a"}}}),
+        ("PATCH", POD.format("default", "moved"), {"metadata": {"annotations": {SEEN_BY: "x"}}}),
+        ("PATCH", POD.format("default", "moved"), {"spec": {"activeDeadlineSeconds": 5}}),
+        ("PATCH", POD.format("alignup", "own"), IMAGE, JSON_PATCH),
+        ("PATCH", POD.format("default", "moved") + "/status", {"status": {"phase": "Failed"}}),
+        ("DELETE", POD.format("default", "moved"), None),
+        ("POST", POD.format("default", "moved") + "/eviction", EVICTION),
+        ("POST", POD.format("default", "pending") + "/binding", BINDING),
+        ("PATCH", f"{NODES}/a", {"metadata": {"labels": {"zone": "y"}}}),
+        ("PATCH", f"{NODES}/a", {"metadata": {"labels": {"zone": None}}}),
+        ("PATCH", f"{NODES}/a", {"metadata": {"labels": {f"{PLACE_LABEL}1": "false"}}}),
+        ("PATCH", f"{NODES}/a", {"metadata": {"labels": {"alignup.dev/place-1": "true"}}}),
+        ("PATCH", f"{NODES}/a", {"metadata": {"annotations": {WOKEN: "later"}}}),
+        ("PATCH", f"{NODES}/a", {"spec": {"unschedulable": True}}),
+        ("POST", LEASES, LEASE),
+        ("PUT", f"{LEASES}/alignup-extender", LEASE),
+        ("POST", LEASES, {**LEASE, "metadata": {"name": "another"}}),
+        ("POST", EVENTS, event("alignup-gates")),
         ("GET", "/api/v1/secrets", None),
     ],
     "alignup-publish": [

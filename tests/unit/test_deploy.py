@@ -232,8 +232,11 @@ def test_what_serves_is_probed_by_a_path_that_it_serves(container) -> None:
     """
     ports = {port["name"] for port in container["ports"]}
     probes = [container[f"{kind}Probe"] for kind in ("startup", "readiness", "liveness")]
+    (scheme,) = (name.upper() for name in ports)
+    has_certificate = any(word.startswith("--tls-cert") for word in container["args"])
+    assert scheme == ("HTTPS" if has_certificate else "HTTP")
     assert {(probe["httpGet"]["path"], probe["httpGet"]["scheme"]) for probe in probes} == {
-        ("/healthz", "HTTPS")
+        ("/healthz", scheme)
     }
     assert {probe["httpGet"]["port"] for probe in probes} <= ports
     startup, _, liveness = (
@@ -244,13 +247,14 @@ def test_what_serves_is_probed_by_a_path_that_it_serves(container) -> None:
 
 def test_of_several_pods_one_stays_while_nodes_are_drained() -> None:
     several = [workload for workload in WORKLOADS if workload["spec"].get("replicas", 1) > 1]
-    budgets = {
-        workload["metadata"]["namespace"]: workload["spec"]
-        for workload in of_kind("PodDisruptionBudget")
-    }
-    assert budgets.keys() == {workload["metadata"]["namespace"] for workload in several}
+
+    def key_of(document: dict[str, Any]) -> tuple[str, str]:
+        return document["metadata"]["namespace"], document["metadata"]["name"]
+
+    budgets = {key_of(budget): budget["spec"] for budget in of_kind("PodDisruptionBudget")}
+    assert budgets.keys() == {key_of(workload) for workload in several}
     for workload in several:
-        budget = budgets[workload["metadata"]["namespace"]]
+        budget = budgets[key_of(workload)]
         assert budget["selector"]["matchLabels"] == labels_of(workload)
         assert 0 < budget["maxUnavailable"] < workload["spec"]["replicas"]
 
@@ -273,19 +277,32 @@ def test_every_program_has_a_priority_requests_a_limit_and_a_policy_of_its_netwo
         )
         assert 100 < least < most
         served = [port["name"] for port in container.get("ports", ())]
-        (policy,) = (
+        policies = [
             policy["spec"]
             for policy in of_kind("NetworkPolicy")
             if policy["metadata"]["namespace"] == workload["metadata"]["namespace"]
-        )
-        assert policy["podSelector"] == {}
-        assert policy["policyTypes"] == ["Ingress", "Egress"]
-        assert [
-            port["port"] for rule in policy.get("ingress", ()) for port in rule["ports"]
-        ] == served
-        assert policy["egress"] == [
-            {"ports": [{"protocol": "TCP", "port": 443}, {"protocol": "TCP", "port": 6443}]}
         ]
+        # one of them is about all pods of the namespace
+        assert [policy["podSelector"] for policy in policies].count({}) == 1
+        own_policies = [
+            policy
+            for policy in policies
+            if policy["podSelector"] in ({}, {"matchLabels": labels_of(workload)})
+        ]
+        open_ports = {
+            port["port"]
+            for policy in own_policies
+            for rule in policy.get("ingress", ())
+            for port in rule["ports"]
+        }
+        # a name that no port of the pod has opens none
+        assert open_ports & set(served) == set(served)
+        assert open_ports <= {"https", *served}
+        for policy in own_policies:
+            assert policy["policyTypes"] == ["Ingress", "Egress"]
+            assert policy["egress"] == [
+                {"ports": [{"protocol": "TCP", "port": 443}, {"protocol": "TCP", "port": 6443}]}
+            ]
 
     assert spec.get("terminationGracePeriodSeconds", 30) > GRACE
 
@@ -295,21 +312,26 @@ def mebibytes(text: str) -> int:
 
 
 def test_prometheus_finds_the_pods_and_their_port() -> None:
-    (monitor,) = documents("monitors.yaml")
-    (extender,) = (
-        workload
+    monitors = {monitor["metadata"]["name"]: monitor for monitor in documents("monitors.yaml")}
+    serving = {
+        workload["metadata"]["name"]: workload
         for workload in WORKLOADS
-        if workload["metadata"]["name"] == monitor["metadata"]["name"]
-    )
-    assert monitor["metadata"]["namespace"] == extender["metadata"]["namespace"]
-    assert monitor["spec"]["selector"]["matchLabels"] == labels_of(extender)
+        if any("ports" in part for part in workload["spec"]["template"]["spec"]["containers"])
+    }
+    assert monitors.keys() == serving.keys()
+    for name, monitor in monitors.items():
+        workload = serving[name]
+        assert monitor["metadata"]["namespace"] == workload["metadata"]["namespace"]
+        assert monitor["spec"]["selector"]["matchLabels"] == labels_of(workload)
 
-    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
-    (container,) = extender["spec"]["template"]["spec"]["containers"]
-    assert endpoint["port"] in {port["name"] for port in container["ports"]}
-    assert (endpoint["scheme"], endpoint["path"]) == ("https", "/metrics")
-    (volume,) = extender["spec"]["template"]["spec"]["volumes"]
-    assert endpoint["tlsConfig"]["ca"]["secret"]["name"] == volume["secret"]["secretName"]
+        (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+        (container,) = workload["spec"]["template"]["spec"]["containers"]
+        assert endpoint["port"] in {port["name"] for port in container["ports"]}
+        assert (endpoint["scheme"], endpoint["path"]) == (endpoint["port"], "/metrics")
+        assert (endpoint["scheme"] == "https") is ("tlsConfig" in endpoint)
+        if "tlsConfig" in endpoint:
+            (volume,) = workload["spec"]["template"]["spec"]["volumes"]
+            assert endpoint["tlsConfig"]["ca"]["secret"]["name"] == volume["secret"]["secretName"]
 
 
 def test_every_account_is_bound_to_its_role() -> None:
@@ -356,6 +378,15 @@ def test_the_roles_have_the_rights_that_the_requests_need_and_no_others() -> Non
         ("poddisruptionbudgets", "list"),
         ("events", "create"),
     }
+    assert rights("alignup-gates") == {
+        *((kind, verb) for kind in ("pods", "nodes", topologies, *claims) for verb in follow),
+        ("pods", "get"),
+        ("pods", "patch"),
+        ("nodes", "patch"),
+    }
+    assert rights("alignup-gates", "Role") == {
+        ("leases", verb) for verb in ("get", "create", "update")
+    }
     assert rights("alignup-reconcile") == {
         *(("pods", verb) for verb in (*follow, "delete")),
         ("events", "create"),
@@ -393,6 +424,10 @@ def test_dashboard_and_alerts_ask_for_metrics_that_there_are() -> None:
     }
     sources = "".join(path.read_text() for path in (ROOT / "src" / "alignup").rglob("*.py"))
     for name in names:
+        if name.startswith("alignup_gates_"):
+            assert f'"{name.removeprefix("alignup_gates_")}"' in sources, name
+            continue
+
         stem = re.sub(r"_(total|bucket)$", "", name)
         kinds = ("alignup_node_resource_", "kubelet_topology_manager_admission")
         assert stem in sources or any(
@@ -483,7 +518,9 @@ def test_what_rbac_cannot_say_a_policy_does() -> None:
             for resource in rule["resources"]
             for operation in rule["operations"]
         }
-        written = rights(name) | (rights(name, "Role") if name == "alignup-extender" else set())
+        written = rights(name)
+        if name in {role["metadata"]["name"] for role in of_kind("Role")}:
+            written |= rights(name, "Role")
         assert {(kind, operations[verb]) for kind, verb in written if verb in operations} <= judged
 
 

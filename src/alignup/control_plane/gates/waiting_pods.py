@@ -25,8 +25,9 @@ from alignup.text.json_text import decode_json
 # The annotation of a pod that names the nodes of its place, parted by commas.
 PLACE: Final = "alignup.dev/place"
 
-# What the key of the label begins with by which a pod gets another place later: its uid follows.
-PLACE_LABEL: Final = "alignup.dev/place-"
+# What the key of the label begins with by which a pod gets another place later: its uid follows. No
+# kubelet may give its node a label of this prefix (the admission plugin NodeRestriction).
+PLACE_LABEL: Final = "alignup.node-restriction.kubernetes.io/place-"
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 

@@ -50,7 +50,7 @@ def bound(name, where, **fields):
 def let_go(name, names, *, refused=False, version="2", **fields):
     """Return a gated pod as the API server has it after the keeper's patch."""
     pod = gated_object(name, **fields)
-    label = f"alignup.dev/place-uid-{name}"
+    label = f"alignup.node-restriction.kubernetes.io/place-uid-{name}"
     pod["spec"] |= {"schedulingGates": None, "affinity": pinned(None, names, label)}
     pod["metadata"] |= {"annotations": {PLACE: ",".join(names)}, "resourceVersion": version}
     if refused:
@@ -82,7 +82,7 @@ def test_a_pod_gets_a_place_where_a_node_aligns_it() -> None:
     keeper.pod_seen(waiting_pod("p", cpu=4), 1)
     (release,) = keeper.decide(1)
     assert release.nodes == ("a",)
-    assert release.label == "alignup.dev/place-uid-p"
+    assert release.label == "alignup.node-restriction.kubernetes.io/place-uid-p"
     assert release.pod.watched.pod.name == "p"
     assert keeper.decide(2) == []
     assert [pod.uid for pod in keeper.queue] == ["uid-large"]
@@ -279,7 +279,7 @@ def test_a_keeper_that_starts_anew_knows_the_places_by_the_objects(nodes_first) 
     nodes = [
         node("a"),
         node("b", is_unschedulable=True),
-        node("c", labels={"alignup.dev/place-uid-r": "true", "alignup.dev/place-uid-old": "true"}),
+        node("c", labels={"alignup.node-restriction.kubernetes.io/place-uid-r": "true", "alignup.node-restriction.kubernetes.io/place-uid-old": "true"}),
     ]
     if nodes_first:
         keeper.nodes_listed(nodes, 0)
@@ -322,7 +322,7 @@ def test_a_place_that_turns_out_wrong_is_given_anew_by_a_label(event) -> None:
     assert labels(keeper.decide(1.3)) == [("b", "p", True)]
     assert labels(keeper.decide(4)) == []
 
-    key = "alignup.dev/place-uid-p"
+    key = "alignup.node-restriction.kubernetes.io/place-uid-p"
     keeper.node_seen(node("b", labels={key: "true"}), 4)
     assert keeper.decide(4) == []
     keeper.pod_seen(waiting_pod("q", cpu=4), 4)

@@ -95,7 +95,7 @@ def test_a_pod_is_let_go_to_its_node_and_the_next_one_when_that_is_free() -> Non
                 "requiredDuringSchedulingIgnoredDuringExecution"
             ]["nodeSelectorTerms"]
             named = {"key": "metadata.name", "operator": "In", "values": ["a"]}
-            label = {"key": "alignup.dev/place-uid-p", "operator": "Exists"}
+            label = {"key": "alignup.node-restriction.kubernetes.io/place-uid-p", "operator": "Exists"}
             assert terms == [{"matchFields": [named]}, {"matchExpressions": [label]}]
             assert there.place("p") == "a"
 
@@ -206,7 +206,7 @@ def test_a_cordoned_node_gives_way_to_another_one_by_a_label() -> None:
                 return there.stub.get(NODES, "b")["metadata"].get("labels") or {}
 
             await until(labels)
-            assert labels() == {"alignup.dev/place-uid-p": "true"}
+            assert labels() == {"alignup.node-restriction.kubernetes.io/place-uid-p": "true"}
             await there.bind("p", "b")
             await until(lambda: not labels())
 

@@ -1,0 +1,150 @@
+"""The keeper with the token of its account, under the roles and policies of deploy/."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from alignup.control_plane.gates.keeper_service import SEEN_BY
+from alignup.control_plane.gates.node_affinity import GATE
+from alignup.control_plane.gates.waiting_pods import PLACE, PLACE_LABEL
+from rig.control_plane import free_address
+from rig.servers import ALIGNUP, DEPLOY, Server, alignup, control_plane, wait_for
+from rig.workload import node, write_nodes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rig.control_plane import ControlPlane
+
+pytestmark = [pytest.mark.slow, pytest.mark.rig]
+
+PODS = "/api/v1/namespaces/default/pods"
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/alignup/leases/alignup-gates"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def gated(name: str, **spec: Any) -> dict[str, Any]:
+    """Return a pod of six CPUs that waits behind the gate."""
+    amounts = {"cpu": "6", "memory": "1Gi"}
+    container = {"name": "a", "image": "none", "resources": {"limits": amounts}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "annotations": {"alignup.dev/duration": "60s"}},
+        "spec": {
+            "schedulingGates": [{"name": GATE}],
+            "terminationGracePeriodSeconds": 1,
+            "containers": [container],
+            **spec,
+        },
+    }
+
+
+def options() -> list[str]:
+    """Return the options of the manifest but for the address."""
+    (deployment,) = yaml.safe_load_all((DEPLOY / "gates.yaml").read_text())
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    command, *words = container["args"]
+    assert command == "gates"
+    return [word for word in words if not word.startswith("--listen")]
+
+
+@contextmanager
+def keeper(plane: ControlPlane, server: Server) -> Iterator[Path]:
+    """Run the keeper as its Deployment does; yield the file of what it says."""
+    config = json.loads(Path(plane.kubeconfig).read_text())
+    config["users"][0]["user"] = {"token": server.token_of("alignup", "alignup-gates")}
+    kubeconfig = plane.folder / "keeper"
+    kubeconfig.write_text(json.dumps(config))
+
+    address = free_address()
+    output = plane.folder / "keeper.log"
+    command = [*ALIGNUP, "gates", "--kubeconfig", str(kubeconfig), "--listen", address]
+    with output.open("w+") as log:
+        process = subprocess.Popen(  # noqa: S603  # our own program
+            [*command, *options()], stdout=log, stderr=log
+        )
+        try:
+            wait_for(f"http://{address}/healthz", process, log, None)
+            yield output
+        finally:
+            process.terminate()
+            process.wait(60)
+
+
+def until(server: Server, name: str, is_so: Any) -> dict[str, Any]:
+    """Return a pod as soon as something is true of it."""
+    deadline = time.monotonic() + 40
+    while True:
+        pod = server.get(f"{PODS}/{name}")
+        if pod and is_so(pod):
+            return dict(pod)
+        assert time.monotonic() < deadline, json.dumps(pod)
+        time.sleep(0.05)
+
+
+def runs(pod: dict[str, Any]) -> bool:
+    return bool(pod["status"]["phase"] == "Running")
+
+
+def create(server: Server, *pods: dict[str, Any]) -> None:
+    for pod in pods:
+        status, answer = server.asked("POST", PODS, pod)
+        assert status == 201, answer
+
+
+def test_all_that_the_keeper_does_is_within_its_rights() -> None:
+    term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "Exists"}]}
+    own_terms = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [term, term]}}}
+    with control_plane() as plane:
+        server = Server(plane.kubeconfig)
+        server.deployed()
+        nodes = [node(3 * number, Random(1)) for number in range(4)]
+        for described in nodes:
+            described["kubelet"]["topologyManagerPolicy"] = "single-numa-node"
+
+        fleet = free_address()
+        known = ("--kubeconfig", plane.kubeconfig, "--listen", fleet)
+        path = write_nodes(plane.folder, nodes)
+        with alignup("fleet", *known, "--nodes", path, ready=f"http://{fleet}/healthz"):
+            # they wait already, and so the leader writes into them first
+            create(server, gated("plain"), gated("terms", affinity=own_terms))
+            with keeper(plane, server) as output:
+                plain, terms = (until(server, name, runs) for name in ("plain", "terms"))
+                for pod in (plain, terms):
+                    annotations = pod["metadata"]["annotations"]
+                    assert annotations[PLACE] == pod["spec"]["nodeName"]
+                    assert annotations[SEEN_BY].endswith("/1")
+
+                # its place turns out wrong
+                plane.end("kube-scheduler")
+                create(server, gated("moved"))
+                place = until(server, "moved", lambda pod: PLACE in pod["metadata"]["annotations"])
+                name = place["metadata"]["annotations"][PLACE]
+                cordoned = {"spec": {"unschedulable": True}}
+                assert server.ask("PATCH", f"/api/v1/nodes/{name}", cordoned) == 200
+                time.sleep(1)
+                plane.up()
+                assert until(server, "moved", runs)["spec"]["nodeName"] != name
+
+                deadline = time.monotonic() + 20
+                while PLACE_LABEL in json.dumps(server.get("/api/v1/nodes")):
+                    assert time.monotonic() < deadline
+                    time.sleep(0.1)
+
+                assert server.get(LEASE)["spec"]["holderIdentity"]
+
+            said = output.read_text()
+
+        assert "forbidden" not in said
+        assert "denied" not in said
+        assert "Traceback" not in said
