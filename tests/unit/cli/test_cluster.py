@@ -6,6 +6,7 @@ A served extender ends in order when it is told to.
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import signal
@@ -16,7 +17,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from alignup.cli.cluster import sockets_of
+from alignup.cli.cluster import keep_from_collection, sockets_of
 from alignup.cluster.evictions import RoomPlan, Step
 from alignup.control_plane.scheduler import ask, rebalance
 from alignup.errors import InputError
@@ -204,6 +205,18 @@ def test_a_node_of_a_fleet_has_a_socket_of_its_name(tmp_path) -> None:
         sockets_of([SimpleNamespace(name="a/b")], tmp_path)
 
 
+def test_what_is_kept_from_collection_is_all_so_far() -> None:
+    thresholds = gc.get_threshold()
+    gc.set_threshold(100_000)
+    try:
+        keep_from_collection()
+        assert gc.get_freeze_count() > 1000
+        assert gc.get_threshold()[0] < 100_000
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*thresholds)
+
+
 # ---- reconcile and rebalance
 
 
@@ -243,15 +256,15 @@ def planned(monkeypatch):
     steps = []
 
     def of(plan, is_carried_out=True):
-        async def plan_cluster(api):
+        async def plan_cluster(_api):
             return plan
 
-        async def apply_plan(api, asked_plan, say, patience):
+        async def apply_plan(_api, asked_plan, say, patience):
             say("a step")
             steps.append((asked_plan is plan, patience))
             return is_carried_out
 
-        async def rebalance_for_ever(api, *, say, **options):
+        async def rebalance_for_ever(_api, *, say, **options):
             say("a round")
             steps.append(options)
 
@@ -259,7 +272,7 @@ def planned(monkeypatch):
         for function in functions:
             monkeypatch.setattr(rebalance, function.__name__, function)
 
-        monkeypatch.setattr(ask, "ask", lambda kubeconfig, work: asyncio.run(work(None)))
+        monkeypatch.setattr(ask, "ask", lambda _, work: asyncio.run(work(None)))
         return steps
 
     return of

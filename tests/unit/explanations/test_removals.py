@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alignup import Node, explain
+from alignup.explanations import removals
 from alignup.explanations.removals import NO_NUMA_NODE, possible_pairs
 from inputs.refusals import GPU, by_kind, gpu_pod, node_of, refusals, wish
 from inputs.strategies import counts
@@ -72,6 +73,26 @@ def test_a_pair_may_make_room_on_several_numa_nodes() -> None:
     [suggestion] = by_kind(node, gpu_pod("x", cpu="10"))["remove"]
 
     assert (suggestion.minimal, len(suggestion.attempt["remove"])) == (True, 2)
+
+
+@pytest.mark.parametrize(
+    ("bound", "value", "is_minimal"),
+    [
+        ("MOST_PAIRED", 3, True),
+        ("MOST_PAIRED", 2, False),
+        ("MOST_PAIRS_TRIED", 1, True),
+        ("MOST_PAIRS_TRIED", 0, False),
+    ],
+)
+def test_pairs_are_tried_up_to_a_number_of_pods_and_of_pairs(
+    bound: str, value: int, is_minimal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(removals, bound, value)
+    node = node_of(topologyManagerPolicy="best-effort")
+    for uid in "abc":
+        assert node.admit(gpu_pod(uid, cpu="5"))
+    [suggestion] = by_kind(node, gpu_pod("x", cpu="10"))["remove"]
+    assert suggestion.minimal is is_minimal
 
 
 def test_many_pods_are_removed_greedily() -> None:

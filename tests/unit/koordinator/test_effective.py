@@ -149,13 +149,11 @@ def test_the_first_annotation_that_is_present_counts_alone():
     [
         (
             '{"numaTopologyPolicy": "singlenumanode"}',
-            r"expected one of '', 'SingleNUMANode', 'Restricted', 'BestEffort', "
-            r"got 'singlenumanode' at {}.numaTopologyPolicy",
+            r"'', 'SingleNUMANode', 'Restricted', 'BestEffort', got 'singlenumanode' at {}.numaTop",
         ),
         (
             '{"singleNUMANodeExclusive": "required"}',
-            r"expected one of '', 'Required', 'Preferred', "
-            r"got 'required' at {}.singleNUMANodeExclusive",
+            r"one of '', 'Required', 'Preferred', got 'required' at {}.singleNUMANodeExclusive",
         ),
     ],
 )

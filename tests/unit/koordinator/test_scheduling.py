@@ -70,6 +70,12 @@ def test_the_document_refuses_when_nothing_else_is_left():
     assert answer["filter"] == {"code": "Unschedulable", "reasons": [reason]}
 
 
+@pytest.mark.parametrize("profile", ["document", "scheduler"])
+def test_a_pod_that_asks_for_nothing_is_passed_over(profile):
+    answer = filter_case(case(spec("Restricted"), cpus=0), profile)
+    assert (answer["prefilter"]["code"], answer["filter"]) == ("Skip", None)
+
+
 def test_the_document_refuses_a_mix_under_best_effort_too():
     """It ends with all NUMA nodes when nothing else is left, and Required is not a preference."""
     question = case(spec("BestEffort", "Required"), nodes=2, pods=[resident(0)])

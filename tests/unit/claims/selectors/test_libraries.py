@@ -132,7 +132,7 @@ def test_quantities_are_held_as_in_apimachinery(text: str, amount, value, scale)
 def test_a_quantity_of_bytes_is_an_integer_up_to_as_many_digits_as_surely_fit(
     suffix: str, most_digits: int
 ) -> None:
-    """apimachinery counts digits, three for each ten bits of the suffix, out of fourteen."""
+    """Fourteen, less three for each ten bits of the suffix, as apimachinery counts."""
     for count in range(1, 14):
         quantity = libraries.to_quantity("1" * count + suffix)
         assert (quantity.value is not None) is (count <= most_digits), count
