@@ -278,6 +278,7 @@ class WatchedKubelets:
     def _learn(self, kind: str, pod: WatchedPod) -> None:
         """Take in an event about a pod, as the extender does."""
         uid = pod.pod.uid
+        self.answers.forget(uid)
         if kind == "seen":
             self.state.pod_seen(pod, self.now)
             self._tell(uid, pod)
@@ -296,7 +297,7 @@ class WatchedKubelets:
         elif uid in self.ended:
             self.state.pod_gone(uid, self.now)
         else:
-            self.state.pod_missing(uid)
+            self.state.pod_missing(uid, self.now)
 
     def _runs(self, pod: WatchedPod) -> bool:
         kubelet = self.kubelets.get(pod.node)
@@ -408,6 +409,7 @@ class WatchedKubelets:
         passed = self.answers.filter(pod, self._with_few_pods(), self.now).passed
         if not passed:
             self.outcomes["no room"] += 1
+            self.answers.forget(pod.pod.uid)  # of those that are asked for once, it keeps so many
             return
 
         placed = replace(pod, node=self.random.choice(passed))
@@ -455,7 +457,9 @@ class WatchedKubelets:
         if copies:
             uid = self.random.choice(copies)
             self._drop(uid)
-            self._later(0.0, 10.0, partial(self._copy, self.static[uid]))
+            # another one comes soon, unless the API server does not take it for a while
+            longest = 10.0 if self.random.random() < 0.9 else 3 * BOUND
+            self._later(0.0, longest, partial(self._copy, self.static[uid]))
 
     def _end_static(self) -> None:
         if self.static:

@@ -79,12 +79,13 @@ class _Vanished(Record):
 
     Attributes:
         since: when that was noticed.
-        is_confirmed: whether it was looked for later, and was not there.
+        missing_since: when it was looked for later and was not there, for the first time; None: it
+            was not looked for yet.
     """
 
     pod: WatchedPod
     since: float
-    is_confirmed: bool = False
+    missing_since: float | None = None
 
 
 class ClusterState:
@@ -189,11 +190,11 @@ class ClusterState:
             member.vanish(uid, now)
             self._doubt(member)
 
-    def pod_missing(self, uid: str) -> None:
+    def pod_missing(self, uid: str, now: float) -> None:
         """Take in that a pod was looked for after it had vanished, and that there is none."""
         vanished = self._vanished.get(uid)
-        if vanished is not None:
-            self._vanished[uid] = replace(vanished, is_confirmed=True)
+        if vanished is not None and vanished.missing_since is None:
+            self._vanished[uid] = replace(vanished, missing_since=now)
 
     def is_vanished(self, uid: str) -> bool:
         """Return whether a pod that vanished holds what no report lists."""
@@ -268,7 +269,7 @@ class ClusterState:
         """
         moment = now - REPORT_DELAY
         return any(since < moment for since in self.assumed.values()) or any(
-            not vanished.is_confirmed and self._waited_long(vanished, now)
+            vanished.missing_since is None and self._waited_long(vanished, now)
             for vanished in self._vanished.values()
         )
 
@@ -345,9 +346,13 @@ class ClusterState:
             elif self.assumed[uid] < began and not is_cached:
                 self.pod_gone(uid, now)
 
-        for uid, vanished in self._vanished.items():
-            if uid not in listed_pods and self._waited_long(vanished, began):
-                self._vanished[uid] = replace(vanished, is_confirmed=True)
+        if is_cached:
+            return
+
+        # a list may be behind for a while; one that is begun later has all that was bound before
+        for uid, vanished in list(self._vanished.items()):
+            if uid not in listed_pods and vanished.since < began - REPORT_DELAY:
+                self.pod_missing(uid, began)
 
     def _count(self, pod: WatchedPod, now: float) -> None:
         uid = pod.pod.uid
@@ -460,12 +465,9 @@ class ClusterState:
     def tick(self, now: float) -> None:
         """Give up waiting for reports that should have come long ago."""
         moment = now - SLOWEST_REPORT
-        for vanished in [
-            vanished
-            for vanished in self._vanished.values()
-            if vanished.is_confirmed and self._waited_long(vanished, now)
-        ]:
-            self._end(vanished.pod, vanished.since)
+        for vanished in list(self._vanished.values()):
+            if vanished.missing_since is not None and self._waited_long(vanished, now):
+                self._end(vanished.pod, vanished.missing_since)
 
         for name in [name for name, (_, since) in self._unordered.items() if since < moment]:
             del self._unordered[name]
@@ -486,11 +488,18 @@ class ClusterState:
     def _waited_long(self, vanished: _Vanished, now: float) -> bool:
         """Return whether a report should have told of a pod that vanished.
 
-        A kubelet to which it had come by then would have reported it by now, or that it has ended.
+        A kubelet to which it had come by then would have reported it by now. One that has reported
+        it has its grace period to end it, which may have begun right before it was looked for: when
+        it was deleted is not known. It runs a static pod as long as it likes, with or without a
+        copy on the API server.
         """
-        if self._is_listed(vanished.pod):
-            return vanished.since + vanished.pod.grace < now - SLOWEST_REPORT
-        return vanished.since < now - REPORT_DELAY
+        if not self._is_listed(vanished.pod):
+            return vanished.since < now - REPORT_DELAY
+        if vanished.pod.is_copy:
+            return False
+
+        begin = vanished.since if vanished.missing_since is None else vanished.missing_since
+        return begin + vanished.pod.grace < now - SLOWEST_REPORT
 
     def _drop(self, name: str) -> None:
         if name in self.members:
@@ -527,15 +536,10 @@ class ClusterState:
 
         node = member.node
         pods = member.pods
-        unlisted = [
-            uid for uid in member.leaving if uid in self._vanished and not member.lists(uid)
-        ]
         if member.report(decode_holdings(report.holdings), now):
             self.changed.add(member.name)
         for uid in pods.keys() - member.pods.keys():
             self._vanished.pop(uid, None)
-        for uid in filter(member.lists, unlisted):  # its kubelet has it: it was missed too early
-            self._vanished[uid] = replace(self._vanished[uid], since=now, is_confirmed=False)
         self._doubt(member)
         if member.node is not node:
             self.view.refresh(member)

@@ -198,9 +198,10 @@ class ClusterWatch(Generic[_P]):
                 answer = self._pod_feed.decode(await self._api.request("GET", path))
             except AlignupError as error:
                 if isinstance(error, api_client.ApiError) and error.status == api_client.MISSING:
-                    state.pod_missing(pod.uid)
+                    state.pod_missing(pod.uid, self.clock())
                 continue  # else a list will tell
 
             if state.is_vanished(pod.uid):  # nothing was seen of it meanwhile
                 self._pod_feed.sink.changed(answer)
-                state.pod_missing(pod.uid)  # it was another one of its name, or without a node
+                # it was another one of its name, or without a node
+                state.pod_missing(pod.uid, self.clock())

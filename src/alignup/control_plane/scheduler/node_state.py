@@ -178,11 +178,6 @@ class ExactMember:
         if uid in self.pods and self.reports:
             self._leaving.setdefault(uid, now)
 
-    @property
-    def leaving(self) -> tuple[str, ...]:
-        """The uids of pods that are leaving, or not seen any more, and may hold something."""
-        return tuple(self._leaving)
-
     def lists(self, uid: str) -> bool:
         """Return whether the last report says what a pod holds."""
         return uid in self._listed()

@@ -401,16 +401,72 @@ def test_a_pod_that_vanished_for_good_holds_nothing_soon_after_a_list_without_it
 
     state.pods_listed([], 0)
     assert not state.is_overdue(wait)
-    state.pods_listed([], wait)  # too early: what is behind may be so for a while
+    state.pods_listed([], REPORT_DELAY)  # too early: what is behind may be so for a while
     state.tick(wait + 1)
     assert not admits(state, "n", cpu=4)
     assert state.is_overdue(wait + 1)
     state.pods_listed([], wait + 1)
-    state.tick(wait + 2)
+    if reported:  # it may have been deleted right before the list
+        state.tick(2 * wait + 1)
+        assert not admits(state, "n", cpu=4)
+        state.tick(2 * wait + 2)
+    else:
+        state.tick(wait + 2)
     assert admits(state, "n", cpu=4)
-    state.tick(wait + SLOWEST_REPORT + 2)
+    state.tick(2 * wait + SLOWEST_REPORT + 2)
     assert not state.uncertain
     assert not state.is_overdue(10_000)
+
+
+@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize("reported_at", [0, 5, 10])
+@pytest.mark.parametrize("deleted_at", [*range(5, 150, 10), 600])
+def test_a_pod_that_was_missed_and_is_deleted_later_has_its_grace_period(
+    deleted_at, reported_at, told
+) -> None:
+    """It is deleted by force long after a list that was behind has missed it, and runs on."""
+    state, kubelet = ClusterState(), EMPTY.copy()
+    pod = replace(watched("a", "n", cpu=4), grace=30)
+    kubelet.admit(pod.pod)
+    state.report_seen(exact("n"), 0)
+    state.pod_seen(pod, 0)
+    state.pods_listed([], 1)
+    freed_at = None
+    for now in range(1, deleted_at + 400, 5):
+        if now > reported_at:
+            state.report_seen(exact("n", holdings=kubelet), now)
+        state.tick(now)
+        if now == deleted_at + 1 and told:
+            state.pod_vanished("uid-a", now)
+        if state.is_overdue(now) or now == deleted_at + 101:
+            state.pods_listed([] if now > deleted_at else [pod], now)
+        if now <= deleted_at + pod.grace:
+            assert not admits(state, "n", cpu=4), now
+        elif freed_at is None and admits(state, "n", cpu=4):
+            freed_at = now
+    assert freed_at is not None
+
+
+@pytest.mark.parametrize("absent", [10, 300, 100_000])
+def test_a_static_pod_that_is_reported_runs_on_however_long_its_copy_is_missing(absent) -> None:
+    """An API server, or what decides for it, may not take another copy; no list is asked for."""
+    state, kubelet = ClusterState(), EMPTY.copy()
+    copy = mirror("first")
+    kubelet.admit(copy.pod)
+    state.report_seen(exact("n", holdings=kubelet), 0)
+    state.pod_seen(copy, 0)
+    state.pod_vanished("hash", 1)
+    for now in range(2, absent, max(1, absent // 50)):
+        state.pods_listed([], now)
+        state.pod_missing("hash", now)
+        state.tick(now)
+        assert not admits(state, "n", cpu=4)
+        assert not state.is_overdue(now)
+
+    # its manifest is taken away
+    state.report_seen(exact("n"), absent)
+    assert admits(state, "n", cpu=4)
+    assert not state.is_overdue(2 * absent + 1000)
 
 
 def test_a_report_that_lists_a_pod_that_was_missed_before_lets_it_be_looked_for_again() -> None:
@@ -437,7 +493,7 @@ def test_a_pod_that_was_looked_for_in_vain_holds_nothing_soon_after() -> None:
     state.report_seen(exact("n"), 0)
     state.pod_seen(watched("a", "n", cpu=4), 0)
     state.pod_vanished("uid-a", 0)
-    state.pod_missing("uid-a")
+    state.pod_missing("uid-a", 0)
     state.tick(REPORT_DELAY)
     assert not admits(state, "n", cpu=4)
     state.tick(REPORT_DELAY + 1)
