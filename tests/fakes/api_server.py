@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from aiohttp import web
-from kubernetes_asyncio.client import Configuration
 
 from alignup.control_plane.api_server.api_client import CLAIMS, TOPOLOGIES, Api, Pauses
+from alignup.control_plane.api_server.credentials import Configuration
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable

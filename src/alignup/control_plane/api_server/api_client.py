@@ -17,18 +17,21 @@ from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import msgspec
-from kubernetes_asyncio.client.rest import RESTClientObject
-from kubernetes_asyncio.config import ConfigException
 from yarl import URL
 
-from alignup.control_plane.api_server.credentials import errors_of, read_credentials
+from alignup.control_plane.api_server.credentials import (
+    ConfigException,
+    RESTClientObject,
+    errors_of,
+    read_credentials,
+)
 from alignup.errors import AlignupError, text_of
 from alignup.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 
-    from kubernetes_asyncio.client import Configuration
+    from alignup.control_plane.api_server.credentials import Configuration
 
 
 _T = TypeVar("_T")

@@ -2,6 +2,9 @@
 
 kubernetes_asyncio reads them; what it does not look at is checked here, and whatever is wrong
 becomes an error of one line that names the file. Needs the extra `cluster`.
+
+The library is imported here for all of this package: without its generated models, which take half
+of the time to import and are not used (`_without_models`).
 """
 
 from __future__ import annotations
@@ -10,19 +13,15 @@ import logging
 import os
 import ssl
 import stat
+import sys
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import yaml
-from kubernetes_asyncio.client import Configuration
-from kubernetes_asyncio.config import ConfigException, load_incluster_config
-from kubernetes_asyncio.config.kube_config import (
-    ENV_KUBECONFIG_PATH_SEPARATOR,
-    KubeConfigLoader,
-    KubeConfigMerger,
-)
 from yarl import URL
 
 from alignup.errors import InputError, text_of
@@ -31,6 +30,57 @@ from alignup.text.typed import decode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+_LIBRARY: Final = "kubernetes_asyncio"
+
+
+@contextmanager
+def _without_models() -> Iterator[ModuleType]:
+    """Let parts of the library be imported in a block without the models that come with all of it.
+
+    The packages around these parts are empty meanwhile; the one of clients is yielded, for names
+    that other parts look for in it. Behind the block nothing of that is left: whoever imports the
+    library then gets a whole one.
+    """
+    library, client = ModuleType(_LIBRARY), ModuleType(f"{_LIBRARY}.client")
+    spec = None if _LIBRARY in sys.modules else find_spec(_LIBRARY)
+    if spec is None:
+        yield client
+        return
+
+    folders = list(spec.submodule_search_locations or ())
+    library.__path__ = folders
+    client.__path__ = [str(Path(folder) / "client") for folder in folders]
+
+    sys.modules |= {library.__name__: library, client.__name__: client}
+    try:
+        yield client
+    finally:
+        for name in [name for name in sys.modules if name.partition(".")[0] == _LIBRARY]:
+            del sys.modules[name]
+
+
+with _without_models() as client_package:
+    from kubernetes_asyncio.client.configuration import Configuration
+    from kubernetes_asyncio.client.rest import RESTClientObject
+
+    # who makes clients is not asked here
+    vars(client_package).update(Configuration=Configuration, ApiClient=None)
+    from kubernetes_asyncio.config import ConfigException, load_incluster_config
+    from kubernetes_asyncio.config.kube_config import (
+        ENV_KUBECONFIG_PATH_SEPARATOR,
+        KubeConfigLoader,
+        KubeConfigMerger,
+    )
+
+__all__ = [
+    "ConfigException",
+    "Configuration",
+    "RESTClientObject",
+    "errors_of",
+    "read_credentials",
+    "usual_kubeconfig",
+]
 
 # Bytes of a kubeconfig, or of a token.
 _LARGEST_FILE: Final = 1 << 20

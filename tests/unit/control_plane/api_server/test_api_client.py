@@ -9,10 +9,10 @@ import pytest
 from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
-from kubernetes_asyncio.client import Configuration
 from yarl import URL
 
 from alignup.control_plane.api_server.api_client import NODES, Api, ApiError, object_path, pod_path
+from alignup.control_plane.api_server.credentials import Configuration
 from alignup.control_plane.serving import serve
 from fakes.api_server import ApiStub, served
 

@@ -10,13 +10,14 @@ import base64
 import json
 import os
 import ssl
+import subprocess
+import sys
 from typing import Any
 
 import pytest
-from kubernetes_asyncio.config import ConfigException
 
 from alignup.control_plane.api_server.api_client import NODES, Api
-from alignup.control_plane.api_server.credentials import errors_of
+from alignup.control_plane.api_server.credentials import ConfigException, errors_of
 from alignup.errors import InputError
 from fakes.api_server import ApiStub, served
 
@@ -192,3 +193,34 @@ def test_the_newline_at_the_end_of_a_file_is_no_part_of_its_token(tmp_path) -> N
 
     asyncio.run(scenario())
     assert authorizations == ["Bearer secret"]
+
+
+def said_by(program: str) -> list[str]:
+    """Return the words that a program prints, in a process of its own."""
+    command = [sys.executable, "-c", program]
+    result = subprocess.run(command, check=True, capture_output=True, text=True)  # noqa: S603  # ours
+    return result.stdout.split()
+
+
+OURS = "import sys; from alignup.control_plane.api_server import api_client, credentials;"
+THEIRS = "import kubernetes_asyncio;"
+
+
+def test_models_of_the_library_are_not_imported() -> None:
+    assert said_by(f"{OURS} print([m for m in sys.modules if 'kubernetes_asyncio' in m])") == ["[]"]
+
+
+@pytest.mark.parametrize(("first", "second"), [(OURS, THEIRS), (THEIRS, OURS)])
+def test_who_imports_the_library_gets_a_whole_one(first, second) -> None:
+    """Whatever was imported first; names are those that users of the library know."""
+    names = (
+        "client.CoreV1Api",
+        "client.rest.RESTClientObject",
+        "client.models.V1Pod",
+        "config.load_kube_config",
+        "config.kube_config.KubeConfigLoader",
+        "watch.Watch",
+    )
+    values = ", ".join(f"kubernetes_asyncio.{name}.__name__" for name in names)
+    words = said_by(f"{first} {second} print({values}, credentials.Configuration.__name__)")
+    assert words == [*(name.rpartition(".")[2] for name in names), "Configuration"]
