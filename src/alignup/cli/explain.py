@@ -96,9 +96,9 @@ def command(
         alignup explain --node node1.tar.xz
         alignup explain --machine xeon-2s --config kubelet.yaml pod.yaml
 
-    Each pod is explained in turn, and admitted if it fits; refused ones are printed first. With
-    --node and without a file, the pods that this node's kubelet rejected are explained, newest
-    first. Each suggested change was tried.
+    Pods are explained in turn, and admitted if they fit; refused ones are printed first. With
+    --node and no file, those that this node's kubelet rejected are explained, newest first. Each
+    suggested change was tried.
 
     --log, without other inputs, explains each refused pod from a kubelet's log: the hints of each
     provider, what they merge into, the cause, and what no log says. Of a kubelet that does not

@@ -630,8 +630,14 @@ def _nothing_helps(kinds: Sequence[str]) -> str:
     )
 
 
-def show_suggestions(console: Console, explanation: Explanation) -> None:
-    """Print what would help, the best first."""
+def show_suggestions(console: Console, explanation: Explanation, place: str = "") -> None:
+    """Print what would help, the best first.
+
+    Args:
+        console: where.
+        explanation: whose suggestions.
+        place: in the heading, where they would help.
+    """
     if not explanation.suggestions:
         if not (explanation.admitted or explanation.log):
             console.print()
@@ -639,7 +645,7 @@ def show_suggestions(console: Console, explanation: Explanation) -> None:
 
         return
 
-    console.print("\n[bold]what would help[/] (each was tried):")
+    console.print(f"\n[bold]what would help[/]{safe(place)} (each was tried):")
     for number, suggestion in enumerate(explanation.suggestions, 1):
         text = "ask for less, all of these:" if suggestion.changes else suggestion.text
         show_prose(console, text, f"  {number}. ", "     ")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from alignup.cli import options
+from alignup.cli.explain_view import show_suggestions
 from alignup.cli.inputs import read_bytes, read_pods, read_resources
 from alignup.cli.terminal import (
     Table,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from alignup.cluster.ranking import Ranking
     from alignup.cluster.simulation import Event
     from alignup.control_plane.scheduler.ask import AskedCluster
+    from alignup.explanations.explanation import Explanation
     from alignup.kubernetes.pod import Pod
     from alignup.kubernetes.versions import KubeletVersion
     from alignup.node import Node
@@ -115,17 +117,18 @@ def command(
     as_json: bool = options.json("pod"),
     pods: tuple[str, ...] = options.files("POD.yaml...", required=True),
 ) -> int:
-    """Show which nodes of a cluster would admit a pod, the best first, and why others refuse it.
+    """Show which nodes of a cluster would admit a pod, and why others refuse it.
 
         alignup rank --nodes nodes.jsonl pod.yaml
         alignup rank --kubeconfig ~/.kube/config --replicas pod.yaml
 
-    No pod is placed; each is judged by itself. `certain: no` means that the node publishes only
-    totals: it may still refuse the pod, and counts of replicas are upper bounds.
+    No pod is placed; each is judged by itself. `certain: no`: the node publishes only totals, and
+    may refuse the pod. If no node would admit it, what would help on one of them is told.
 
-    A node counts if its kubelet would admit the pod and if it has enough of everything in total.
-    Nodes without NUMA management come last. Equal nodes keep the order of the file. --strategy
-    applies to kubelets; with --koordinator-profile, the profile filters and scores.
+    Of nodes that publish only totals, counts of replicas are upper bounds. A node counts if its
+    kubelet would admit the pod and if it has enough of everything in total. Nodes without NUMA
+    management come last. Equal nodes keep the order of the file. --strategy applies to kubelets;
+    with --koordinator-profile, the profile filters and scores.
 
     With --group the pods, as many as their objects ask for, are placed one beside the other, on as
     few nodes as they can be.
@@ -155,9 +158,11 @@ def command(
         empty_nodes = cluster.nodes or made_up_nodes(nodes, version)
 
     fit = Fit(cluster)
+    help_for = Help(cluster)
     most_admitting = 0
     for number, pod in enumerate(waiting_pods):
         replicas: dict[str, int] = {}
+        example = None
         if koordinator_profile is not None:
             answer = koordinator_dict(cluster, pod, koordinator_profile, top)
         else:
@@ -171,6 +176,8 @@ def command(
             best = placements(cluster, evaluation, ranking, top)
             answer = answer_dict(cluster, pod, ranking, best, {"strategy": strategy})
             answer |= replicas_dict(replicas)
+            example = help_for.example(pod, ranking)
+            answer |= example_dict(example)
 
         most_admitting = max(most_admitting, answer["admitting"])
         if as_json:
@@ -182,7 +189,63 @@ def command(
         if replicas:
             click.echo(replicas_text(replicas, top))
 
+        show_help(example)
+
     return 0 if most_admitting else 1
+
+
+class Help:
+    """Explains pods that no node of a cluster would admit.
+
+    Those that ask for the same are explained once.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._explanations: dict[object, Explanation] = {}
+
+    def example(self, pod: Pod, ranking: Ranking) -> tuple[str, Explanation] | None:
+        """Return a node that would not admit a pod, and why.
+
+        It is the first of those that refuse the pod for the commonest cause. None: some node would
+        admit the pod, or only amounts of that node are known.
+        """
+        from alignup.cluster.node_totals import demand_key
+        from alignup.explanations.why import explain
+
+        if ranking.order or not ranking.groups:
+            return None
+
+        name = ranking.groups[0].nodes[0]
+        index = self._cluster.index(name)
+        if index >= len(self._cluster.nodes):
+            return None
+
+        key = (name, demand_key(pod))
+        if key not in self._explanations:
+            self._explanations[key] = explain(self._cluster.nodes[index], pod)
+
+        return name, self._explanations[key]
+
+
+def example_dict(example: tuple[str, Explanation] | None) -> dict[str, Any]:
+    """Return a node and what would help on it, in JSON's types; without an example nothing."""
+    if example is None:
+        return {}
+
+    name, explanation = example
+    suggestions = [suggestion.to_dict() for suggestion in explanation.suggestions]
+    return {"example": {"node": name, "suggestions": suggestions}}
+
+
+def show_help(example: tuple[str, Explanation] | None) -> None:
+    """Print what would help a pod that no node would admit."""
+    if example is None:
+        return
+
+    name, explanation = example
+    if explanation.suggestions:
+        show_suggestions(make_console(), explanation, f" on node {name}")
 
 
 def check_group_options(*, group: bool, min_members: int | None, without: bool) -> None:

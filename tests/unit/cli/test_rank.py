@@ -13,7 +13,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from alignup import cluster
+from alignup import cluster, explain
 from alignup.cli import rank
 from alignup.cli.options import POLICIES, STRATEGIES
 from alignup.cli.program import program
@@ -23,6 +23,7 @@ from alignup.cluster.evictions import Rules
 from alignup.control_plane.scheduler import ask as scheduler_ask
 from alignup.control_plane.scheduler.ask import AskedCluster
 from alignup.errors import InputError
+from alignup.explanations import why
 from alignup.host.parts.cut import LAYOUTS
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 from alignup.node import Node
@@ -37,6 +38,11 @@ def files(tmp_path):
     nodes.write_text(f"{full}\n\n{node_line('empty')}\n{node_line('small', cores=1)}\n")
     pod.write_text(json.dumps(pod_manifest("new", cpus=4)))
     return nodes, pod
+
+
+def json_lines(result):
+    """Return the objects that a command has printed."""
+    return [json.loads(line) for line in result.output.splitlines()]
 
 
 def run(*arguments):
@@ -526,3 +532,54 @@ def test_rebalancing_that_makes_it_worse_is_not_done(tmp_path):
         str(report["placed"]),
         str(report["discarded"]["placed"]),
     )
+
+
+def test_where_no_node_admits_a_pod_what_would_help_is_told(files):
+    """On the first node of the commonest cause, as `explain` tells it; and it does help."""
+    nodes, pod = files
+    pod.write_text(json.dumps(pod_manifest("new", cpus=9)))
+    result = run("rank", "--nodes", nodes, pod)
+    assert result.exit_code == 1
+    [answer] = json_lines(run("rank", "--nodes", nodes, "--json", pod))
+    name = answer["causes"][0]["nodes"][0]
+    assert answer["example"]["node"] == name
+    assert f"what would help on node {name} (each was tried):\n  1. " in result.output
+
+    members = cluster.Cluster.from_json_lines(nodes.read_bytes(), str(nodes), skip_bad=True)
+    explanation = explain(members.nodes[members.index(name)], pod_manifest("new", cpus=9))
+    assert answer["example"]["suggestions"] == explanation.to_dict()["suggestions"]
+    assert answer["example"]["suggestions"]
+
+
+def test_help_is_only_told_of_pods_that_no_node_admits(files):
+    nodes, pod = files
+    result = run("rank", "--nodes", nodes, pod)
+    assert "what would help" not in result.output
+    assert "example" not in json_lines(run("rank", "--nodes", nodes, "--json", pod))[0]
+
+
+def test_of_nodes_with_amounts_only_no_help_is_told(tmp_path, files):
+    _, pod = files
+    path = tmp_path / "topologies.json"
+    path.write_text(TOPOLOGY)
+    pod.write_text(json.dumps(pod_manifest("new", cpus=900)))
+    result = run("rank", "--nodes", path, pod)
+    assert result.exit_code == 1
+    assert "what would help" not in result.output
+
+
+def test_pods_that_ask_for_the_same_are_explained_once(files, monkeypatch):
+    nodes, pod = files
+    pods = [pod_manifest(f"new-{number}", cpus=9) for number in range(4)]
+    pod.write_text(json.dumps({"kind": "List", "items": pods}))
+    names = []
+
+    def counting(node, asked_pod):
+        names.append(asked_pod.name)
+        return explain(node, asked_pod)
+
+    monkeypatch.setattr(why, "explain", counting)
+    answers = json_lines(run("rank", "--nodes", nodes, "--json", pod))
+    assert [answer["pod"] for answer in answers] == [f"new-{number}" for number in range(4)]
+    assert names == ["new-0"]
+    assert len({json.dumps(answer["example"]) for answer in answers}) == 1
