@@ -11,6 +11,8 @@ What holds:
   before, is not known, and makes no difference among copies.
 - The sums of **all** bound pods count, also of those that hold nothing exclusive, and whatever else
   a scheduler's filters say of the node (`scheduler_rules`).
+- A pod gets no place on a node that would refuse it if it were empty: pods that are there now may
+  end before its kubelet gets the new one.
 - No place is given on a node whose report lacks a pod that the API server lists: the scheduler has
   not heard of that pod's end.
 - Only nodes that changed are asked for the pods that wait: all others have refused them.
@@ -781,9 +783,22 @@ class Keeper:
         if not self._has_only_copies(pod, name):
             return False
 
-        return self._is_in_step(name) and not refusal(
-            pod.watched.pod, _with_label(node, pod), self._load_of(name)
-        )
+        if not self._is_in_step(name):
+            return False
+        if refusal(pod.watched.pod, _with_label(node, pod), self._load_of(name)):
+            return False
+
+        return self._fits_alone(pod, name)
+
+    def _fits_alone(self, pod: WaitingPod, name: str) -> bool:
+        """Return whether a node would align a pod if no other one were there.
+
+        Some pods fit only beside others, which keep their first container from what the next one
+        needs. These may end before the kubelet gets the pod.
+        """
+        view = self.state.view
+        helps = view.empty_admits(pod.watched.pod, self.state.strategy)
+        return bool(helps[view.numbers([name])[0]])
 
     def _is_in_step(self, name: str) -> bool:
         """Return whether a node has not reported the end of a pod before the API server did.

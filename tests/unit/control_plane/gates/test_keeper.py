@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from alignup.control_plane.gates.keeper import PATIENCE, Keeper, Label, Release
 from alignup.control_plane.gates.node_affinity import pinned
 from alignup.control_plane.gates.scheduler_rules import NodeLoad
-from alignup.control_plane.gates.waiting_pods import PLACE
+from alignup.control_plane.gates.waiting_pods import PLACE, PLACE_LABEL
 from alignup.control_plane.scheduler.cluster_state import SLOWEST_REPORT, ClusterState
 from alignup.kubelet.node_resource_topology.report import Description, holdings_of
 from alignup.kubernetes.node_fit import NodeObject
@@ -50,7 +50,7 @@ def bound(name, where, **fields):
 def let_go(name, names, *, refused=False, version="2", **fields):
     """Return a gated pod as the API server has it after the keeper's patch."""
     pod = gated_object(name, **fields)
-    label = f"alignup.node-restriction.kubernetes.io/place-uid-{name}"
+    label = f"{PLACE_LABEL}uid-{name}"
     pod["spec"] |= {"schedulingGates": None, "affinity": pinned(None, names, label)}
     pod["metadata"] |= {"annotations": {PLACE: ",".join(names)}, "resourceVersion": version}
     if refused:
@@ -82,7 +82,7 @@ def test_a_pod_gets_a_place_where_a_node_aligns_it() -> None:
     keeper.pod_seen(waiting_pod("p", cpu=4), 1)
     (release,) = keeper.decide(1)
     assert release.nodes == ("a",)
-    assert release.label == "alignup.node-restriction.kubernetes.io/place-uid-p"
+    assert release.label == f"{PLACE_LABEL}uid-p"
     assert release.pod.watched.pod.name == "p"
     assert keeper.decide(2) == []
     assert [pod.uid for pod in keeper.queue] == ["uid-large"]
@@ -279,7 +279,13 @@ def test_a_keeper_that_starts_anew_knows_the_places_by_the_objects(nodes_first) 
     nodes = [
         node("a"),
         node("b", is_unschedulable=True),
-        node("c", labels={"alignup.node-restriction.kubernetes.io/place-uid-r": "true", "alignup.node-restriction.kubernetes.io/place-uid-old": "true"}),
+        node(
+            "c",
+            labels={
+                f"{PLACE_LABEL}uid-r": "true",
+                f"{PLACE_LABEL}uid-old": "true",
+            },
+        ),
     ]
     if nodes_first:
         keeper.nodes_listed(nodes, 0)
@@ -322,7 +328,7 @@ def test_a_place_that_turns_out_wrong_is_given_anew_by_a_label(event) -> None:
     assert labels(keeper.decide(1.3)) == [("b", "p", True)]
     assert labels(keeper.decide(4)) == []
 
-    key = "alignup.node-restriction.kubernetes.io/place-uid-p"
+    key = f"{PLACE_LABEL}uid-p"
     keeper.node_seen(node("b", labels={key: "true"}), 4)
     assert keeper.decide(4) == []
     keeper.pod_seen(waiting_pod("q", cpu=4), 4)
@@ -385,7 +391,7 @@ def test_a_pod_with_terms_of_its_own_reaches_its_node_by_the_label_at_once() -> 
     pod = gated_object("p", cpu=2)
     pod["spec"] |= {
         "schedulingGates": None,
-        "affinity": pinned(spec["affinity"], [], "alignup.dev/place-uid-p"),
+        "affinity": pinned(spec["affinity"], [], f"{PLACE_LABEL}uid-p"),
     }
     pod["metadata"] |= {"annotations": {PLACE: "a"}, "resourceVersion": "2"}
     keeper.pod_seen(GATED_READER.decode(json.dumps(pod).encode()), 2)
@@ -503,6 +509,29 @@ def test_a_node_that_is_kept_takes_more_important_pods_and_no_others() -> None:
     assert given(keeper.decide(now)) == {"important": ("a",)}
 
 
+def test_a_pod_that_fits_only_beside_another_one_gets_no_place() -> None:
+    """Its first container takes all CPUs near the NIC, where nobody keeps it from that."""
+    described = description()
+    described["devices"]["example.com/nic"] = [{"id": "nic0", "numa": 0}]
+    empty = Description().template(json.dumps(described), {})
+    keeper = keeper_of()
+    keeper.node_seen(NodeObject("a", allocatable={**ROOM, "example.com/nic": 1}), 0)
+    keeper.state.report_seen(report("a", described=described, holdings=empty), 0)
+    keeper.pod_seen(bound("beside", "a", cpu=1), 1)
+
+    pod = gated_object("p", cpu=3)
+    second = gated_object("second", cpu=1, **{"example.com/nic": 1})["spec"]["containers"][0]
+    pod["spec"]["containers"].append({**second, "name": "second"})
+    fragile = GATED_READER.decode(json.dumps(pod).encode())
+    assert keeper.state.members["a"].node.try_admit(fragile.watched.pod)
+    assert not empty.try_admit(fragile.watched.pod)
+    keeper.pod_seen(fragile, 1)
+    now = SLOWEST_REPORT + 3
+    assert keeper.decide(now) == []
+    keeper.pod_gone("uid-beside", now)
+    assert keeper.decide(now) == []
+
+
 def test_no_node_is_kept_for_a_pod_that_fits_no_empty_one() -> None:
     keeper = keeper_of("a")
     keeper.pod_seen(waiting_pod("huge", cpu=6), 1)
@@ -534,7 +563,7 @@ def test_a_keeper_that_stands_by_follows_the_one_that_leads() -> None:
     keeper.pod_seen(let_go("p", ["b"], cpu=4), 2)
     assert keeper.places["uid-p"].nodes == ("b",)
     assert {pod.node for pod in keeper.state.pods.values()} == {"b"}
-    keeper.node_seen(node("a", labels={"alignup.dev/place-uid-p": "true"}), 3)
+    keeper.node_seen(node("a", labels={f"{PLACE_LABEL}uid-p": "true"}), 3)
     assert keeper.places["uid-p"].nodes == ("b", "a")
 
     # a label that nobody wants is taken away by who leads
@@ -548,7 +577,7 @@ def test_a_label_that_another_one_sets_late_is_taken_away() -> None:
     keeper.pod_seen(waiting_pod("p", cpu=4), 1)
     keeper.decide(1)
     keeper.pod_seen(let_go("p", ["a"], cpu=4), 2)
-    keeper.node_seen(node("b", labels={"alignup.dev/place-uid-p": "true"}), 3)
+    keeper.node_seen(node("b", labels={f"{PLACE_LABEL}uid-p": "true"}), 3)
     assert labels(keeper.decide(3)) == [("b", "p", False)]
     assert keeper.places["uid-p"].nodes == ("a",)
 

@@ -12,7 +12,7 @@ from alignup.control_plane.api_server.api_client import TOPOLOGIES, Api, ApiErro
 from alignup.control_plane.api_server.leader import Leader, Terms
 from alignup.control_plane.gates.keeper import Keeper, Release
 from alignup.control_plane.gates.keeper_service import SEEN_BY, KeeperService, decode_node, patch_of
-from alignup.control_plane.gates.waiting_pods import PLACE, GatedPodReader
+from alignup.control_plane.gates.waiting_pods import PLACE, PLACE_LABEL, GatedPodReader
 from alignup.control_plane.scheduler.cluster_state import ClusterState
 from alignup.kubernetes.node_fit import NodeObject
 from fakes.api_server import LEASES, NODES, PODS, ApiStub, merge, running, served, until
@@ -95,7 +95,10 @@ def test_a_pod_is_let_go_to_its_node_and_the_next_one_when_that_is_free() -> Non
                 "requiredDuringSchedulingIgnoredDuringExecution"
             ]["nodeSelectorTerms"]
             named = {"key": "metadata.name", "operator": "In", "values": ["a"]}
-            label = {"key": "alignup.node-restriction.kubernetes.io/place-uid-p", "operator": "Exists"}
+            label = {
+                "key": f"{PLACE_LABEL}uid-p",
+                "operator": "Exists",
+            }
             assert terms == [{"matchFields": [named]}, {"matchExpressions": [label]}]
             assert there.place("p") == "a"
 
@@ -206,7 +209,7 @@ def test_a_cordoned_node_gives_way_to_another_one_by_a_label() -> None:
                 return there.stub.get(NODES, "b")["metadata"].get("labels") or {}
 
             await until(labels)
-            assert labels() == {"alignup.node-restriction.kubernetes.io/place-uid-p": "true"}
+            assert labels() == {f"{PLACE_LABEL}uid-p": "true"}
             await there.bind("p", "b")
             await until(lambda: not labels())
 

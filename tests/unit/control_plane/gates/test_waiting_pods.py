@@ -8,7 +8,7 @@ import pytest
 
 from alignup.control_plane.api_server.objects import WatchedPod
 from alignup.control_plane.gates.node_affinity import GATE, pinned
-from alignup.control_plane.gates.waiting_pods import PLACE, GatedPodReader, WaitingPod
+from alignup.control_plane.gates.waiting_pods import PLACE, PLACE_LABEL, GatedPodReader, WaitingPod
 from alignup.errors import AlignupWarning
 from inputs.waiting_pods import gated_object, waiting_pod
 from inputs.watched_objects import pod_object
@@ -42,7 +42,7 @@ def test_a_pod_has_what_its_scheduler_looks_at() -> None:
     assert pod.created == "2026-01-01T00:00:00Z"
     assert pod.waits
     assert pod.needs_place
-    assert pod.label == "alignup.node-restriction.kubernetes.io/place-uid-p"
+    assert pod.label == f"{PLACE_LABEL}uid-p"
 
 
 def test_copies_are_of_one_kind_and_others_are_not() -> None:
@@ -127,7 +127,7 @@ def let_go(place, affinity):
 
 
 def test_a_place_stands_in_the_pod_that_was_let_go() -> None:
-    label = "alignup.node-restriction.kubernetes.io/place-uid-p"
+    label = f"{PLACE_LABEL}uid-p"
     assert let_go("a", pinned(None, ["a"])).place == ("a",)
     assert let_go("a,b", pinned(None, ["a", "b"], label)).place == ("a", "b")
 
@@ -141,11 +141,11 @@ def test_a_place_stands_in_the_pod_that_was_let_go() -> None:
 
 
 def test_an_annotation_alone_is_no_place() -> None:
-    label = "alignup.node-restriction.kubernetes.io/place-uid-p"
+    label = f"{PLACE_LABEL}uid-p"
     assert let_go("a", None).place == ()
     assert let_go("a", {"nodeAffinity": None}).place == ()
     assert let_go("b", pinned(None, ["a"])).place == ()
-    assert let_go("a", pinned(None, ["a"], "alignup.node-restriction.kubernetes.io/place-uid-other")).place == ()
+    assert let_go("a", pinned(None, ["a"], f"{PLACE_LABEL}uid-other")).place == ()
     assert let_go("", pinned(None, ["a"], label)).place == ()
 
     gated = gated_object("p", spec={"affinity": pinned(None, ["a"], label)})
