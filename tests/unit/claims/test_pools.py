@@ -10,6 +10,14 @@ from alignup.claims.scheduler_gates import gates_of
 from alignup.kubernetes.node_fit import NodeObject
 from alignup.text.typed import decode
 
+BEYOND_STABLE = (
+    "DRADeviceBindingConditions",
+    "DRAConsumableCapacity",
+    "DRAFractionalCapacityRange",
+    "DRAListTypeAttributes",
+    "DRADeviceCompatibilityGroups",
+)
+
 HERE = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
 ELSEWHERE = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["b"]}]}
 BY_NAME = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}
@@ -40,6 +48,30 @@ def test_an_older_generation_of_a_pool_hides_no_other_pool() -> None:
     ]
     pools = gather_pools(slices, NodeObject("n"), gates_of())
     assert [pool.name for pool in pools] == ["p", "q"]
+
+
+@pytest.mark.parametrize(
+    ("gates", "names"),
+    [
+        (gates_of("1.38"), ["a", "c", "b"]),
+        (gates_of("1.37"), ["a", "c", "b"]),
+        (gates_of("1.37", dict.fromkeys(BEYOND_STABLE, False)), ["b", "c", "a"]),
+    ],
+)
+def test_pools_that_bind_come_last_but_in_the_stable_allocator_of_1_37(gates, names) -> None:
+    """It takes them as they come."""
+    slices = [
+        Slice(
+            name,
+            "gpu.example.com",
+            Pool(name, 1, 1),
+            all_nodes=True,
+            devices=(Device("d", binding_conditions=("ready",) if name == "b" else None),),
+        )
+        for name in "bca"
+    ]
+    pools = gather_pools(slices, NodeObject("n"), gates)
+    assert [pool.name for pool in pools] == names
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 
 from alignup.control_plane.api_server.api_client import TOPOLOGIES, Api, ApiError, pod_path
 from alignup.control_plane.api_server.leader import Leader, Terms
+from alignup.control_plane.gates import keeper_service
 from alignup.control_plane.gates.keeper import Keeper, Release
 from alignup.control_plane.gates.keeper_service import SEEN_BY, KeeperService, decode_node, patch_of
 from alignup.control_plane.gates.waiting_pods import PLACE, PLACE_LABEL, GatedPodReader
@@ -82,6 +83,12 @@ def with_cluster(*names: str):
         asyncio.run(run())
 
     return decorated
+
+
+@pytest.fixture(autouse=True)
+def _without_a_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the keeper decide only when something has happened, or time alone would mend all."""
+    monkeypatch.setattr(keeper_service, "_LONGEST_PAUSE", 1000.0)
 
 
 def test_a_pod_is_let_go_to_its_node_and_the_next_one_when_that_is_free() -> None:
@@ -245,7 +252,12 @@ def test_a_label_that_may_not_be_set_is_complained_of_and_tried_again() -> None:
             assert len(there.complaints) == 1
 
 
-def test_only_the_leader_writes_and_fences_what_was_sent_before() -> None:
+def test_only_the_leader_writes_and_fences_what_was_sent_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # a keeper that begins to lead learns it when it looks again
+    monkeypatch.setattr(keeper_service, "_LONGEST_PAUSE", 1.0)
+
     """The lease is that of a process that is not there any more."""
 
     @with_cluster("a")

@@ -23,6 +23,7 @@ from alignup.control_plane.scheduler.cluster_state import (
 from alignup.control_plane.scheduler.extender_answers import Answers
 from alignup.control_plane.scheduler.extender_service import WOKEN, Extender
 from alignup.errors import AlignupWarning
+from alignup.koordinator.effective import NODE_LABEL
 from alignup.kubelet.node_resource_topology.report import HOLDINGS, NODE
 from fakes.api_server import EVENTS, NODES, PODS, ApiStub, running, served, until
 from inputs.small_claims import claim_named, class_of, slice_of
@@ -458,6 +459,26 @@ def test_a_hostile_report_hides_its_own_node_only(annotation) -> None:
 
     with pytest.warns(AlignupWarning, match=f"what node a reports is ignored: .*{annotation}"):
         asyncio.run(scenario())
+
+
+def test_nodes_that_are_listed_count_with_their_labels() -> None:
+    """Also for an extender that starts later."""
+
+    async def scenario() -> None:
+        async with extender("a", "b") as client:
+            labels = {NODE_LABEL: "BestEffort"}
+            await client.stub.put(NODES, {"metadata": {"name": "a", "labels": labels}})
+            async with served(client.stub) as api:
+                second = Extender(api, Answers(ClusterState()))
+                async with running(second.run()):
+                    await until(lambda: second.watch.is_synced)
+                    large = decode_pod(json.dumps(pod_object("p", cpu=5)).encode())
+                    for service in (client.extender, second):
+                        pod = service.read(large).pod
+                        verdict = service.answers.evaluate(pod, ["a", "b"])
+                        assert verdict["admitted"] == [True, False]
+
+    asyncio.run(scenario())
 
 
 def test_it_is_said_once_that_all_was_listed() -> None:

@@ -290,6 +290,19 @@ def test_a_client_tells_an_agent_by_all_names_what_it_sees(tmp_path, resource):
     assert client_of(listed, tmp_path, GPUS_OF_DRIVER, "example.com/nic") == ({}, Hidden())
 
 
+def test_a_client_asks_the_driver_of_its_machine_what_the_gpus_are_called(tmp_path, monkeypatch):
+    machine = replace(leasing.machine(), pci_devices=GPU_BUS)
+    by_driver = LoadedMachine(machine, {leasing.GPU: GPUS_OF_DRIVER})
+    monkeypatch.setattr(
+        "alignup.host.leases.local_machine.load_with_devices", lambda _: LoadedMachine(machine)
+    )
+    monkeypatch.setattr("alignup.machine.nvidia.has_gpus", lambda _: True)
+    monkeypatch.setattr("alignup.machine.nvidia.read_gpus", lambda _: by_driver)
+    listed = {"CUDA_VISIBLE_DEVICES": "2"}
+    seen, _ = seen_by_client({leasing.GPU: 1}, listed, Rank(), HostFiles(str(tmp_path)))
+    assert seen[leasing.GPU].names == ("GPU-20", "0000:02:00.0")
+
+
 @pytest.mark.parametrize("devices", [(), GPUS_OF_DRIVER])
 @pytest.mark.parametrize("text", ["", "-1", "-1,0"])
 def test_a_client_that_sees_nothing_asks_no_agent(tmp_path, devices, text):
