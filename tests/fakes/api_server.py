@@ -30,6 +30,7 @@ KINDS = {
     "/apis/policy/v1": ("poddisruptionbudgets",),
     TOPOLOGIES.rpartition("/")[0]: ("noderesourcetopologies",),
     CLAIMS: ("resourceslices", "deviceclasses", "resourceclaims", "resourceclaimtemplates"),
+    "/apis/scheduling.k8s.io/v1beta1": ("podgroups",),
 }
 
 REAL_SLEEP = asyncio.sleep

@@ -26,7 +26,7 @@ from alignup.errors import AlignupError, InputError
 from alignup.records import Record, field
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from alignup.kubernetes.pod import Pod
     from alignup.node import Node
@@ -132,6 +132,7 @@ def place_group(
     room: Room | None = None,
     *,
     strategy: str = "least-numa-nodes",
+    kind_of: Callable[[Pod], object] = demand_key,
 ) -> GroupPlan:
     """Return places for the members of a group on as few nodes as can be.
 
@@ -140,6 +141,7 @@ def place_group(
         pods: the members.
         room: what else limits the nodes; None: the sums over their pods.
         strategy: by which of two nodes that serve equally well one is chosen; see `rank`.
+        kind_of: what is equal for members of which each may go wherever another one may.
 
     Raises:
         InputError: the cluster knows amounts only, or there is no such strategy.
@@ -152,7 +154,7 @@ def place_group(
 
     kinds: dict[object, list[Pod]] = {}
     for pod in pods:
-        kinds.setdefault(demand_key(pod), []).append(pod)
+        kinds.setdefault(kind_of(pod), []).append(pod)
 
     # the hardest first: that which fewest nodes take
     openings = {kind: int(room.most(members[0]).sum()) for kind, members in kinds.items()}

@@ -16,6 +16,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
+from alignup.control_plane.api_server.groups import (
+    Membership,
+    is_member,
+    membership_or_fault,
+)
 from alignup.errors import InputError
 from alignup.kubernetes.manifest import IGNORED_CLAIMS, read_pod
 from alignup.kubernetes.node_fit import meets
@@ -48,6 +53,12 @@ class Container(msgspec.Struct, rename="camel", gc=False):
     ports: list[Any] | None = None
 
 
+class SchedulingGroup(msgspec.Struct, rename="camel", gc=False):
+    """Which PodGroup of scheduling.k8s.io a pod is a member of."""
+
+    pod_group_name: str | None = None
+
+
 class PodSpec(msgspec.Struct, rename="camel", gc=False):
     """The specification of a pod."""
 
@@ -62,6 +73,7 @@ class PodSpec(msgspec.Struct, rename="camel", gc=False):
     resource_claims: list[ClaimWire] | None = None
     overhead: dict[str, Any] | None = None
     termination_grace_period_seconds: int | None = None
+    scheduling_group: SchedulingGroup | None = None
 
     @property
     def is_particular(self) -> bool:
@@ -223,6 +235,7 @@ class WatchedPod(Record):
         is_copy: whether it is the API server's copy of a static pod, which a kubelet runs on when
             the copy is deleted, and makes anew.
         grace: seconds within which its containers have to end once they are told to.
+        membership: the group whose member it is; None: it goes alone.
     """
 
     pod: Pod
@@ -237,6 +250,7 @@ class WatchedPod(Record):
     has_ended: bool = False
     is_copy: bool = False
     grace: int = 0
+    membership: Membership | None = None
 
 
 class Memo(dict[_Key, _Value]):
@@ -340,6 +354,7 @@ class PodReader:
             pod_object.has_ended,
             is_copy,
             _grace(spec, metadata),
+            _membership(spec, metadata) if labels or spec.scheduling_group else None,
         )
         return WatchedPod(pod, spec.priority or 0, node, is_leaving, shared, *facts)
 
@@ -374,6 +389,15 @@ class PodReader:
             ) from error
 
         return template
+
+
+def _membership(spec: PodSpec, metadata: Metadata) -> Membership | None:
+    labels = metadata.labels or {}
+    group = spec.scheduling_group
+    pod_group = (group.pod_group_name or "") if group is not None else ""
+    if not pod_group and not is_member(labels):
+        return None
+    return membership_or_fault(metadata.namespace, labels, metadata.annotations or {}, pod_group)
 
 
 def _grace(spec: PodSpec, metadata: Metadata) -> int:

@@ -18,6 +18,8 @@ What holds:
 - Only nodes that changed are asked for the pods that wait: all others have refused them.
 - A place that turns out wrong stays with its pod, which cannot be unpinned, and the pod gets
   another node beside it by a label of its own.
+- Members of a group get places together, which are written into all of them before the first gate
+  goes (`waiting_groups`).
 """
 
 from __future__ import annotations
@@ -28,9 +30,11 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from alignup.cluster.node_totals import demand_key
+from alignup.cluster.pod_groups import GroupPlan, place_group
 from alignup.control_plane.gates.node_affinity import required_terms
 from alignup.control_plane.gates.scheduler_rules import NodeLoad, refusal
-from alignup.control_plane.gates.waiting_pods import PLACE_LABEL, WaitingPod
+from alignup.control_plane.gates.waiting_groups import GroupRoom, WaitingGroups
+from alignup.control_plane.gates.waiting_pods import PLACE_LABEL, WaitingPod, asks_exclusively
 from alignup.control_plane.gates.waiting_queue import KindTable, WaitingQueue
 from alignup.control_plane.scheduler.cluster_state import SLOWEST_REPORT
 from alignup.control_plane.scheduler.node_state import ExactMember
@@ -41,6 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from alignup.control_plane.api_server.objects import WatchedPod
+    from alignup.control_plane.gates.waiting_groups import WaitingGroup
     from alignup.control_plane.gates.waiting_pods import Kind
     from alignup.control_plane.scheduler.cluster_state import ClusterState
     from alignup.kubernetes.node_fit import NodeObject
@@ -88,7 +93,18 @@ class Label(Record):
     is_set: bool
 
 
-Decision = Release | Label
+class Plan(Record):
+    """Write into a pod that keeps its gate which node it is to get with its group.
+
+    Attributes:
+        node: its name; empty: the group waits, and what was written is taken away.
+    """
+
+    pod: WaitingPod
+    node: str
+
+
+Decision = Release | Label | Plan
 
 
 class Place:
@@ -97,17 +113,19 @@ class Place:
     Attributes:
         newest: the pod as it was seen last.
         labelled: those of them that it reaches by its label.
+        is_written: whether the pod says that it is to get this place with its group.
         is_open: whether the pod was seen without its gate.
         refused_at: since when its scheduler says that no node takes it; None: it does not.
     """
 
-    __slots__ = ("is_open", "labelled", "newest", "nodes", "pod", "refused_at")
+    __slots__ = ("is_open", "is_written", "labelled", "newest", "nodes", "pod", "refused_at")
 
     def __init__(self, pod: WaitingPod, nodes: tuple[str, ...]) -> None:
         self.pod = pod
         self.newest = pod
         self.nodes = nodes
         self.labelled: set[str] = set()
+        self.is_written = False
         self.is_open = False
         self.refused_at: float | None = None
 
@@ -139,6 +157,7 @@ class Keeper:
     ) -> None:
         self.state = state
         self.queue = WaitingQueue()
+        self.groups = WaitingGroups()
         # By uid, what was given and is not bound yet.
         self.places: dict[str, Place] = {}
         self.counts = Counts()
@@ -153,6 +172,8 @@ class Keeper:
         self._placeless: dict[str, tuple[WaitingPod, bool]] = {}
         # By uid, the version of a pod whose patch was refused, and when it is tried again as it is.
         self._parked: dict[str, tuple[WaitingPod, float]] = {}
+        # By uid, the version of a member from which a plan is being taken away.
+        self._unplanned: dict[str, str] = {}
 
         # By node, the kinds of the pods of which it is a place, by uid.
         self._due: dict[str, dict[str, Kind]] = {}
@@ -280,12 +301,13 @@ class Keeper:
 
         for waiting_pod in waiting:
             self._waiting_seen(waiting_pod, now)
+        self._members_begin(bound)
         self._suspect.update(self._due)
 
     def _forget_all_but(self, bound: set[str], waiting: set[str], now: float) -> None:
         """Forget what is neither bound nor waits any more, and end places of what is bound."""
         own_uids = [*self.places, *self._placeless, *self._parked]
-        own_uids += [pod.uid for pod in self.queue]
+        own_uids += [*(pod.uid for pod in self.queue), *self.groups.uids]
         for uid in own_uids:
             if uid not in bound and uid not in waiting:
                 self.pod_gone(uid, now)
@@ -306,6 +328,7 @@ class Keeper:
         """Take in that a pod has ended or was deleted; an unknown one is no error."""
         self._forget_waiting(uid)
         self._give_up(uid)
+        self.groups.gone(uid)
 
         watched = self.state.pods.get(uid)
         if watched is not None:
@@ -316,6 +339,8 @@ class Keeper:
     def _bound_seen(self, pod: WatchedPod, now: float) -> None:
         uid = pod.pod.uid
         self._forget_waiting(uid)
+        self._members_begin([pod])
+
         place = self.places.get(uid)
         if place is not None:
             self._settle(uid, pod.node)
@@ -351,6 +376,7 @@ class Keeper:
 
         if not pod.waits:
             self._forget_waiting(uid)
+            self._member_waits_no_more(pod)
             if pod.place and not pod.is_gated and not pod.watched.is_leaving:
                 self._restore(pod, now)
             return
@@ -360,11 +386,19 @@ class Keeper:
             return
         self._parked.pop(uid, None)
 
+        membership = pod.watched.membership
+        if membership is not None and uid not in self.queue and uid not in self._placeless:
+            self.groups.add(membership, pod, now)
+            return
+
         if not pod.needs_place:
             self._placeless[uid] = pod, self._placeless.get(uid, (pod, False))[1]
             return
 
-        before = self.queue.add(pod, now)
+        self._enqueue(pod, now)
+
+    def _enqueue(self, pod: WaitingPod, since: float) -> None:
+        before = self.queue.add(pod, since)
         if pod.kind not in self._refused_kinds:
             self._unasked.add(pod.kind)
 
@@ -387,14 +421,17 @@ class Keeper:
         if pod.watched.is_leaving or (not pod.is_gated and not pod.place):
             # it will not come, or a user has taken the gate off
             self._give_up(pod.uid)
+            self._member_waits_no_more(pod)
             return
 
         place.newest = pod
         if pod.is_gated:  # the patch is under way
+            place.is_written = bool(pod.planned) and pod.planned == place.nodes[0]
             return
 
         place.pod = pod
         place.is_open = True
+        self._member_waits_no_more(pod)
         if not pod.is_refused:
             place.refused_at = None
         elif place.refused_at is None:
@@ -492,6 +529,10 @@ class Keeper:
             for_good: it is not that the pod has changed meanwhile: it is tried again later.
         """
         self.counts.refused += 1
+        group = self.groups.of(pod.uid)
+        if group is not None and self._is_tried_again(group, pod, now, for_good=for_good):
+            return
+
         place = self.places.get(pod.uid)
         newest, _ = self._placeless.pop(pod.uid, (pod, True))
         if place is not None:
@@ -515,6 +556,11 @@ class Keeper:
     def begin_term(self, now: float) -> None:
         """Forget what this process asked for when it led before: it may have come to nothing."""
         self.stand_by()
+        for group in self.groups:
+            self._take_group_back(group, now)
+            group.releasing.clear()
+
+        self._unplanned.clear()
         self._labelling.clear()
         self._placeless = {uid: (pod, False) for uid, (pod, _) in self._placeless.items()}
         for place in [place for place in self.places.values() if not place.is_open]:
@@ -524,7 +570,7 @@ class Keeper:
     @property
     def gated(self) -> list[WaitingPod]:
         """The pods that somebody may be about to let go."""
-        pods = [*self.queue]
+        pods = [*self.queue, *self.groups.waiting]
         pods += [pod for pod, _ in (*self._placeless.values(), *self._parked.values())]
         pods += [place.newest for place in self.places.values() if not place.is_open]
         return pods
@@ -538,7 +584,7 @@ class Keeper:
             self._looked = now
             self._look(now)
 
-        decisions: list[Decision] = []
+        decisions = self._go_on_with_groups(now)
         for uid, (pod, is_under_way) in self._placeless.items():
             if not is_under_way:
                 self._placeless[uid] = pod, True
@@ -555,7 +601,7 @@ class Keeper:
             if not self._changed:
                 break
 
-        return self._labels_to_write() + decisions
+        return self._labels_to_write() + decisions + self._plans_to_take_away()
 
     def _look(self, now: float) -> None:
         """Look at what no event tells of."""
@@ -664,7 +710,7 @@ class Keeper:
                 if names is not None:
                     names.add(name)
 
-        decisions: list[Decision] = []
+        decisions = self._give_to_groups(changed, possible, now)
         while (place := self._next_place(possible, now)) is not None:
             decisions.append(self._release(place))
 
@@ -677,14 +723,45 @@ class Keeper:
 
         return decisions
 
-    def _next_place(self, possible: dict[Kind, set[str] | None], now: float) -> Place | None:
+    def _give_to_groups(
+        self, changed: set[str], possible: dict[Kind, set[str] | None], now: float
+    ) -> list[Decision]:
+        """Give places to groups, and before each to the pods that are more important."""
+        if not self.groups.waiting:
+            return []
+
+        for name in changed:
+            self.groups.room_on(self._free(name))
+
+        decisions: list[Decision] = []
+        refused_shapes: set[object] = set()
+        for group in self.groups.to_place(self.queue.charged):
+            above = group.priority
+            while (place := self._next_place(possible, now, above)) is not None:
+                decisions.append(self._release(place))
+
+            if group.shape in refused_shapes:
+                continue
+
+            decisions += self._place_group(group, now)
+            if group.is_refused:
+                refused_shapes.add(group.shape)
+
+        return decisions
+
+    def _next_place(
+        self, possible: dict[Kind, set[str] | None], now: float, above: int | None = None
+    ) -> Place | None:
         """Give a place to the first pod that gets one; None: none does.
 
         Args:
             possible: by kind, the nodes to ask, None: all; kinds that these refuse are removed.
             now: seconds.
+            above: leave pods alone that have no higher priority than that.
         """
         for pod in self.queue.firsts(possible):
+            if above is not None and pod.watched.priority <= above:
+                break
             if pod.kind not in possible:
                 continue
 
@@ -867,6 +944,242 @@ class Keeper:
         if required_terms(pod.affinity):  # such a pod reaches its nodes by the label only
             place.labelled = set(place.nodes)
         return Release(pod, place.nodes, pod.label)
+
+    # Groups.
+
+    def _members_begin(self, pods: Iterable[WatchedPod]) -> None:
+        """Take in that those of some pods that are members are bound, or have no gate."""
+        for pod in pods:
+            if pod.membership is not None:
+                is_exclusive = asks_exclusively(pod.pod)
+                self.groups.begins(pod.membership, pod.pod.uid, is_exclusive=is_exclusive)
+
+    def _member_waits_no_more(self, pod: WaitingPod) -> None:
+        """Take in that a member is leaving, has another gate, or none."""
+        if pod.is_gated or pod.watched.is_leaving:
+            self.groups.gone(pod.uid)
+        else:
+            self._members_begin([pod.watched])
+
+    def _go_on_with_groups(self, now: float) -> list[Decision]:
+        """Do the next step for groups that have places, or that wait no more for others."""
+        decisions: list[Decision] = []
+        for group in self.groups:
+            if group.plan:
+                decisions += self._go_on_with_plan(group, now)
+            elif group.goes_alone:
+                decisions += self._let_members_go_alone(group, now)
+            elif group.is_written:
+                self._adopt_plan(group, now)
+                if group.plan:
+                    decisions += self._go_on_with_plan(group, now)
+
+            decisions += self._release_again(group)
+
+        return decisions
+
+    def _go_on_with_plan(self, group: WaitingGroup, now: float) -> list[Decision]:
+        """Take the gates off once the plan is seen in all members.
+
+        As long as all gates are on, it is taken back where a node is none any more.
+        """
+        places = [self.places.get(uid) for uid, name in group.plan.items() if name]
+        if any(place is None or self._is_wrong(place, place.nodes[0]) for place in places):
+            self._take_group_back(group, now)
+            return []
+
+        if any(place is not None and not place.is_written for place in places):
+            return []
+
+        group.releasing = set(group.plan)
+        group.to_release = {uid for uid, name in group.plan.items() if name}
+        for uid in group.plan.keys() - group.to_release:
+            pod, _ = self._placeless[uid]
+            self._placeless[uid] = pod, False
+
+        group.plan = {}
+        return []
+
+    def _release_again(self, group: WaitingGroup) -> list[Decision]:
+        """Take gates off that are still on although their pods have places."""
+        decisions: list[Decision] = []
+        for uid in sorted(group.to_release):
+            place = self.places.get(uid)
+            if place is not None and not place.is_open:
+                place.pod = place.newest
+                decisions.append(self._release(place))
+
+        group.to_release = set()
+        return decisions
+
+    def _let_members_go_alone(self, group: WaitingGroup, now: float) -> list[Decision]:
+        """Let members that wait for nobody go for themselves, to the nodes that stand in them."""
+        decisions: list[Decision] = []
+        for pod in list(group.waiting.values()):
+            since = self.groups.alone(group, pod.uid)
+            if not pod.needs_place:
+                self._placeless[pod.uid] = pod, False
+                continue
+
+            self._enqueue(pod, since)
+            if pod.planned and self._takes_now(pod, pod.planned):
+                place = self._place(pod, [pod.planned], now)
+                if place is not None:
+                    group.releasing.add(pod.uid)
+                    decisions.append(self._release(place))
+
+        return decisions
+
+    def _takes_now(self, pod: WaitingPod, name: str) -> bool:
+        """Return whether a node takes a pod now, by all that counts."""
+        return name in self._choose(pod, {name}, 1)
+
+    def _adopt_plan(self, group: WaitingGroup, now: float) -> None:
+        """Go on with a plan that stands in the members, if their nodes still take them."""
+        plan = {}
+        members = sorted(group.waiting.values(), key=lambda pod: pod.watched.pod.name)
+        for pod in members:
+            if not pod.needs_place:
+                plan[pod.uid] = ""
+            elif pod.planned:
+                if not self._takes_now(pod, pod.planned) or not self._place(
+                    pod, [pod.planned], now
+                ):
+                    break
+                plan[pod.uid] = pod.planned
+                self.places[pod.uid].is_written = True
+        else:
+            self._begin_plan(group, plan)
+            return
+
+        for uid in plan:
+            self._give_up(uid)
+
+    def _begin_plan(self, group: WaitingGroup, plan: dict[str, str]) -> None:
+        for uid, name in plan.items():
+            if not name:
+                self._placeless[uid] = group.waiting[uid], True
+        self.groups.planned(group, plan)
+
+    def _take_group_back(self, group: WaitingGroup, now: float) -> None:
+        """Let a group wait again that has places and all its gates."""
+        plan = group.plan
+        group.plan = {}
+        for uid, name in plan.items():
+            pod: WaitingPod | None = None
+            if name and uid in self.places:
+                pod = self.places[uid].newest
+                self._give_up(uid)
+            elif not name:
+                pod, _ = self._placeless.pop(uid, (None, False))
+            if pod is not None:
+                self._waiting_seen(pod, now)
+
+        group.is_refused = False
+
+    def _is_tried_again(
+        self, group: WaitingGroup, pod: WaitingPod, now: float, *, for_good: bool
+    ) -> bool:
+        """Return whether a member, of which a patch was refused, needs nothing more."""
+        uid = pod.uid
+        if uid in group.waiting:  # nothing was given: a plan was to be taken away
+            return True
+
+        if uid in group.plan:
+            self._take_group_back(group, now)
+            newest = group.waiting.get(uid)
+            if newest is not None and newest.version == pod.version:
+                self.groups.alone(group, uid)
+            return newest is None or newest.version != pod.version
+
+        place = self.places.get(uid)
+        if place is None or for_good or uid not in group.releasing:
+            return False
+
+        # the gates of its group go off: what has changed in it makes no difference
+        is_newer = place.newest.version != pod.version and place.newest.waits
+        if is_newer:
+            group.to_release.add(uid)
+        return is_newer
+
+    def _plans_to_take_away(self) -> list[Decision]:
+        """Return what stands in members that have no place after all."""
+        stale = [pod for pod in self.groups.waiting if pod.planned]
+        before = self._unplanned
+        self._unplanned = {pod.uid: pod.version for pod in stale}
+        return [Plan(pod, "") for pod in stale if before.get(pod.uid) != pod.version]
+
+    def _place_group(self, group: WaitingGroup, now: float) -> list[Decision]:
+        """Give places to as many members as have to run together, or to none."""
+        members = {uid: pod for uid, pod in group.waiting.items() if pod.needs_place}
+        placeless = group.waiting.keys() - members.keys()
+        plan = self._group_plan(members)
+        group.fitting = len(placeless) + len(plan.places), len(group.waiting)
+        group.left_out = members[plan.left_out[0].uid] if plan.left_out else None
+        if group.fitting[0] < group.needed:
+            group.is_refused = True
+            return []
+
+        nodes = dict.fromkeys(placeless, "")
+        for place in plan.places:
+            pod = members[place.pod.uid]
+            if self._place(pod, [place.node], now) is None:
+                for uid in nodes:
+                    self._give_up(uid)
+                return []
+            nodes[pod.uid] = place.node
+            self.places[pod.uid].is_written = pod.planned == place.node
+
+        self._begin_plan(group, nodes)
+        return [
+            Plan(members[uid], name)
+            for uid, name in nodes.items()
+            if name and members[uid].planned != name
+        ]
+
+    def _group_plan(self, members: Mapping[str, WaitingPod]) -> GroupPlan:
+        """Return places for members on copies of the nodes."""
+        pods = [member.watched.pod for member in members.values()]
+        cluster = self.state.view.cluster
+        if not cluster.nodes or not pods:
+            return GroupPlan(left_out=tuple(pods))
+
+        self.counts.judged += 1
+        room = GroupRoom(len(cluster), members, self._capacities)
+        try:
+            return place_group(
+                cluster,
+                pods,
+                room,
+                strategy=self.state.strategy,
+                kind_of=lambda pod: members[pod.uid].kind,
+            )
+        except AlignupError:  # one asks for more than anything here can be judged by
+            return GroupPlan(left_out=tuple(pods))
+
+    def _capacities(self, pod: WaitingPod) -> dict[int, int]:
+        """Return, by the number of a node known exactly, how many copies of a pod it may take."""
+        view = self.state.view
+        answer = view.verdicts(pod.watched.pod, self.state.strategy)
+        names = view.names
+        count = len(view.cluster.nodes)
+        return {
+            number: self._most_on(pod, names[number])
+            for number in np.flatnonzero(answer.admitted[:count]).tolist()
+            if self.takes(pod, names[number])
+        }
+
+    def _most_on(self, pod: WaitingPod, name: str) -> int:
+        """Return how many copies of a pod the sums of a node leave room for."""
+        if pod.watched.pod.constraints.host_ports:
+            return 1
+
+        free = self._free(name)
+        free["pods"] = free.get("pods", 0) - self._load_of(name).pods
+        requests = {**pod.kind.requests, "pods": 1}
+        return min(
+            free.get(resource, 0) // amount for resource, amount in requests.items() if amount
+        )
 
     # Nodes that are kept for pods that have waited long.
 

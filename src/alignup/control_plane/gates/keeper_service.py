@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from alignup.control_plane.api_server import api_client
-from alignup.control_plane.api_server.watch import Backoff, Calls
-from alignup.control_plane.gates.keeper import Label, Release
+from alignup.control_plane.api_server.groups import GROUP_OBJECTS
+from alignup.control_plane.api_server.watch import Backoff, Calls, Follower
+from alignup.control_plane.gates.keeper import Label, Plan, Release
 from alignup.control_plane.gates.node_affinity import pinned, required_terms
 from alignup.control_plane.gates.status_server import metrics_text
 from alignup.control_plane.gates.waiting_pods import (
@@ -38,6 +39,7 @@ from alignup.text.json_text import decode_json
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from alignup.control_plane.api_server.groups import GroupObject
     from alignup.control_plane.api_server.leader import Leader
     from alignup.control_plane.api_server.objects import WatchedPod
     from alignup.control_plane.gates.keeper import Decision, Keeper
@@ -110,6 +112,8 @@ class KeeperService:
         self._has_unanswered = False
         # By key, the labels that are being written.
         self._labelling: dict[str, set[asyncio.Task[None]]] = {}
+        # By kind, set once a pod has named such an object: most clusters have none.
+        self._group_kinds = {kind: asyncio.Event() for kind in GROUP_OBJECTS}
 
         self.watch: ClusterWatch[WatchedPod | WaitingPod] = ClusterWatch(
             api,
@@ -146,10 +150,12 @@ class KeeperService:
 
         def listed(pods: list[WatchedPod | WaitingPod]) -> None:
             keeper.pods_listed(pods, self.clock(), self.watch.pods.list_began)
+            self._note_group_kinds()
             self._wake.set()
 
         def seen(pod: WatchedPod | WaitingPod) -> None:
             keeper.pod_seen(pod, self.clock())
+            self._note_group_kinds()
             self._wake.set()
 
         def gone(pod: WatchedPod | WaitingPod) -> None:
@@ -158,6 +164,30 @@ class KeeperService:
             self._wake.set()
 
         return Calls(listed, seen, gone)
+
+    def _note_group_kinds(self) -> None:
+        for kind in self.keeper.groups.object_kinds:
+            self._group_kinds[kind].set()
+
+    async def _follow_groups(self, kind: str) -> None:
+        """Follow the objects that say how many members groups of a kind have."""
+        await self._group_kinds[kind].wait()
+        groups = self.keeper.groups
+        object_type, path = GROUP_OBJECTS[kind]
+
+        def listed(items: list[GroupObject]) -> None:
+            groups.listed(object_type, items)
+            self._wake.set()
+
+        def seen(item: GroupObject) -> None:
+            groups.seen(item)
+            self._wake.set()
+
+        def decode(data: bytes | msgspec.Raw) -> GroupObject:
+            return decode_json(data, f"a {object_type.__name__}", kind=object_type)
+
+        sink = Calls(listed, seen, groups.object_gone)
+        await Follower(self.api, path, decode, sink, is_optional=True).run()
 
     @property
     def leads(self) -> bool:
@@ -209,6 +239,8 @@ class KeeperService:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.watch.run())
             tasks.create_task(self._decide())
+            for kind in GROUP_OBJECTS:
+                tasks.create_task(self._follow_groups(kind))
             if self._leader is not None:
                 tasks.create_task(self._leader.run())
 
@@ -297,7 +329,7 @@ class KeeperService:
                 if isinstance(decision, Label):
                     await self._write_label(decision)
                 else:
-                    await self._let_go(decision)
+                    await self._change(decision)
         except AlignupError as error:
             self.api.complain(str(error))
 
@@ -338,11 +370,12 @@ class KeeperService:
             self.keeper.label_refused(label)
             raise
 
-    async def _let_go(self, release: Release) -> None:
-        pod = release.pod
+    async def _change(self, decision: Release | Plan) -> None:
+        """Let a pod go, or write its plan into it."""
+        pod = decision.pod
         path = api_client.pod_path(pod.watched.pod.namespace, pod.watched.pod.name)
         try:
-            await self._write(path, patch_of(release))
+            await self._write(path, patch_of(decision))
         except api_client.ApiError as error:
             if not self.leads:
                 return  # whoever leads next looks at all pods first
@@ -353,7 +386,7 @@ class KeeperService:
 
             await self._look_again(pod, path)
         else:
-            _LOG.debug("pod %s goes to %s", pod.watched.pod.namespaced_name, release.nodes)
+            _LOG.debug("written into pod %s", pod.watched.pod.namespaced_name)
 
     async def _look_again(self, pod: WaitingPod, path: str) -> None:
         """Take in a pod that is not as it was decided about.
@@ -379,16 +412,23 @@ class KeeperService:
                 self.keeper.refused(pod, self.clock())
 
 
-def patch_of(release: Release) -> dict[str, Any]:
-    """Return the merge patch that takes the gate off a pod and requires its nodes."""
-    pod = release.pod
+def patch_of(decision: Release | Plan) -> dict[str, Any]:
+    """Return the merge patch that carries a decision out.
+
+    It names the version of the pod that was read, so that it is refused where that has changed.
+    """
+    pod = decision.pod
     metadata: dict[str, Any] = {"uid": pod.uid, "resourceVersion": pod.version}
+    if isinstance(decision, Plan):
+        metadata["annotations"] = {PLACE: decision.node or None}
+        return {"metadata": metadata}
+
     spec: dict[str, Any] = {"schedulingGates": None}  # a pod with other gates does not wait
-    if release.nodes:
-        metadata["annotations"] = {PLACE: ",".join(release.nodes)}
-        names = release.nodes
-        if required_terms(pod.affinity) and release.label:
+    if decision.nodes:
+        metadata["annotations"] = {PLACE: ",".join(decision.nodes)}
+        names = decision.nodes
+        if required_terms(pod.affinity) and decision.label:
             names = ()
-        spec["affinity"] = pinned(pod.affinity, names, release.label)
+        spec["affinity"] = pinned(pod.affinity, names, decision.label)
 
     return {"metadata": metadata, "spec": spec}

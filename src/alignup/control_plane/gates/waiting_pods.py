@@ -103,6 +103,7 @@ class WaitingPod(Record):
         needs_place: whether it is the keeper's to give it a place.
         place: the names of the nodes that it was let go to; empty: none were named.
         is_refused: whether its scheduler has said that no node takes it.
+        planned: the node that it is to get with its group, as long as it has the gate; empty: none.
     """
 
     watched: WatchedPod
@@ -116,6 +117,7 @@ class WaitingPod(Record):
     needs_place: bool = True
     place: tuple[str, ...] = ()
     is_refused: bool = False
+    planned: str = ""
 
     @property
     def uid(self) -> str:
@@ -179,7 +181,7 @@ class GatedPodReader:
         pod = watched.pod
         unseen = tuple(_unseen(spec))
         needs_place = (
-            bool(pod.exclusive_cpus or pod.devices or _pins_memory(pod))
+            asks_exclusively(pod)
             and watched.owner != "DaemonSet"
             and spec.scheduler_name == self._scheduler
         )
@@ -203,6 +205,7 @@ class GatedPodReader:
                 and condition.reason != _GATED
                 for condition in conditions
             ),
+            (metadata.annotations or {}).get(PLACE, "") if GATE in gates else "",
         )
 
     def _kind(self, pod: Pod, fields: Mapping[str, Any]) -> Kind:
@@ -216,8 +219,14 @@ class GatedPodReader:
         return kind
 
 
-def _pins_memory(pod: Pod) -> bool:
-    return bool(pod.memory or any(container.memory for container in pod.all_containers))
+def asks_exclusively(pod: Pod) -> bool:
+    """Return whether a pod asks for something that no other pod may have with it."""
+    return bool(
+        pod.exclusive_cpus
+        or pod.devices
+        or pod.memory
+        or any(container.memory for container in pod.all_containers)
+    )
 
 
 def _unseen(spec: GatedSpec) -> list[str]:

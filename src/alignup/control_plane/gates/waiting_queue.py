@@ -159,6 +159,11 @@ class WaitingQueue:
             if charged > self._turn or name in self._counts or name == namespace
         }
 
+    def charged(self, namespace: str) -> float:
+        """Return what a namespace was charged: the one of which that is least is next."""
+        charged = self._charged.get(namespace, 0.0)
+        return charged if namespace in self._counts else max(charged, self._turn)
+
     def in_order(self) -> list[WaitingPod]:
         """Return all pods in the order that holds now."""
         pods = [pod for pod, _ in self._pods.values()]

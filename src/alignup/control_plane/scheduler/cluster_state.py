@@ -839,6 +839,12 @@ class View:
             self._cluster.update(member.name, _source(member))
 
     @property
+    def cluster(self) -> Cluster:
+        """All members as a cluster, until the next change; the nodes are those known exactly."""
+        self._settle()
+        return self._cluster
+
+    @property
     def names(self) -> tuple[str, ...]:
         """The names of all members, by their numbers."""
         self._settle()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from alignup.control_plane.gates.groups import (
+from alignup.control_plane.api_server.groups import (
     GroupSizes,
     JobSet,
     LeaderWorkerSet,

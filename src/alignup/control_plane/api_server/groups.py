@@ -33,10 +33,6 @@ if TYPE_CHECKING:
 GROUP_LABEL: Final = "alignup.dev/group"
 SIZE_ANNOTATION: Final = "alignup.dev/group-size"
 
-# The paths of the objects that say how many members a group has.
-POD_GROUPS: Final = "/apis/scheduling.k8s.io/v1beta1/podgroups"
-JOB_SETS: Final = "/apis/jobset.x-k8s.io/v1alpha2/jobsets"
-LEADER_WORKER_SETS: Final = "/apis/leaderworkerset.x-k8s.io/v1/leaderworkersets"
 
 _KUEUE_LABEL: Final = "kueue.x-k8s.io/pod-group-name"
 _KUEUE_SIZE: Final = "kueue.x-k8s.io/pod-group-total-count"
@@ -45,6 +41,8 @@ _LWS_INDEX: Final = "leaderworkerset.sigs.k8s.io/group-index"
 _LWS_SIZE: Final = "leaderworkerset.sigs.k8s.io/size"
 _JOB_SET: Final = "jobset.sigs.k8s.io/jobset-name"
 _JOB: Final = "batch.kubernetes.io/job-name"
+
+_LABELS: Final = frozenset({GROUP_LABEL, _KUEUE_LABEL, _LWS_NAME, _JOB_SET, _JOB})
 
 # Pods of one group, in any field of these objects.
 _MOST_MEMBERS: Final = 100_000
@@ -59,6 +57,7 @@ class Membership(Record):
         name: of the group, within its namespace and kind.
         size: how many members have to run together, as the pod itself says; 0: an object says it.
         object_name: the name of that object.
+        fault: why the number of members cannot be read; empty: it can.
     """
 
     kind: str
@@ -66,11 +65,31 @@ class Membership(Record):
     name: str
     size: int = 0
     object_name: str = ""
+    fault: str = ""
 
     @property
     def key(self) -> tuple[str, str, str]:
         """Equal for the members of one group."""
         return self.kind, self.namespace, self.name
+
+
+def is_member(labels: Mapping[str, str]) -> bool:
+    """Return whether a pod may be a member of a group by its labels: most are not."""
+    return not _LABELS.isdisjoint(labels)
+
+
+def membership_or_fault(
+    namespace: str, labels: Mapping[str, str], annotations: Mapping[str, str], pod_group: str = ""
+) -> Membership | None:
+    """Return what `membership_of` does; where that fails, a group that never has its members.
+
+    A pod holds what it holds, whatever stands in its labels.
+    """
+    try:
+        return membership_of(namespace, labels, annotations, pod_group)
+    except InputError as error:
+        name = labels.get(GROUP_LABEL) or labels.get(_KUEUE_LABEL) or labels.get(_LWS_NAME) or ""
+        return Membership("unreadable", namespace, name, fault=str(error))
 
 
 def membership_of(
@@ -226,6 +245,14 @@ _KINDS: Final[dict[type[GroupObject], str]] = {
     LeaderWorkerSet: "leaderworkerset",
 }
 
+# By the kind of a membership, the type of the objects that say how many members a group has, and
+# their path.
+GROUP_OBJECTS: Final[dict[str, tuple[type[GroupObject], str]]] = {
+    "podgroup": (PodGroup, "/apis/scheduling.k8s.io/v1beta1/podgroups"),
+    "jobset": (JobSet, "/apis/jobset.x-k8s.io/v1alpha2/jobsets"),
+    "leaderworkerset": (LeaderWorkerSet, "/apis/leaderworkerset.x-k8s.io/v1/leaderworkersets"),
+}
+
 
 class GroupSizes:
     """What the objects of groups say of how many members have to run together."""
@@ -236,7 +263,8 @@ class GroupSizes:
     def size(self, membership: Membership) -> int:
         """Return how many members have to run together.
 
-        0: the object that tells it was not seen yet; 1: each member goes alone.
+        0: the object that tells it was not seen yet, or the pod cannot be read; 1: each member
+        goes alone.
         """
         key = membership.kind, membership.namespace, membership.object_name
         if not membership.object_name:
