@@ -36,7 +36,7 @@ POLICIES: Final = ("none", "best-effort", "restricted", "single-numa-node")
 
 # The sections of a help text in order, and the options in each; all others are in "Options".
 SECTIONS: Final = {
-    "Request": "--cpus --cpus-per-part --device --memory --part --policy --wait",
+    "Request": "--cpus --cpus-per-part --device --memory --near --part --policy --wait",
     "Options": "",
     "Input": (
         "--generate --log --pod --pods --replicas --resize --resources --scenarios --selectors"

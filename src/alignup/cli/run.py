@@ -23,12 +23,18 @@ from alignup.cli.inputs import SiteSource, seen_by_this_process
 from alignup.errors import AlignupError, AllocationError, InputError, system_errors
 from alignup.host.launchers import local_rank
 from alignup.host.leases.record import DEFAULT_POLICY, PartOf, Request
-from alignup.host.leases.request import check_wait, make_request, parse_device_counts, parse_part
+from alignup.host.leases.request import (
+    check_near,
+    check_wait,
+    make_request,
+    parse_device_counts,
+    parse_part,
+)
 
 if TYPE_CHECKING:
     from alignup.host.device_plugins.answer import Mount
     from alignup.host.leases.agent_messages import Grant
-    from alignup.host.leases.record import LeaseRecord
+    from alignup.host.leases.record import LeaseRecord, Near
     from alignup.host.leases.source import AgentSource, FileSource
     from alignup.kubernetes.versions import KubeletVersion
 
@@ -76,6 +82,11 @@ def command(
     policy: str = options.word(
         "How strictly to align CPUs, memory and devices.", options.POLICIES, default=DEFAULT_POLICY
     ),
+    near: str | None = options.value(
+        "Take CPUs, memory and devices near a network interface or disk by the kernel's name, a "
+        "device by its id, a PCI address or a NUMA node, which is not leased.",
+        metavar="NAME|PCI|numa:N",
+    ),
     name: str = options.value("The name that `alignup ps` shows.", default="", metavar="NAME"),
     part: str | None = options.value(
         "A part of the machine, as `alignup split` cuts it. auto: the part of the launcher's "
@@ -114,17 +125,21 @@ def command(
 
         alignup run --cpus 8 --memory 16Gi -- python train.py
         alignup run --cpus 4 --device nvidia.com/gpu=1 --wait -- ./job
+        alignup run --cpus 4 --near eth0 -- ./serve
 
     Its environment names what it got: ALIGNUP_CPUS, ALIGNUP_NUMA_NODES, ALIGNUP_MEMORY,
     ALIGNUP_DEVICE_<RESOURCE>, and CUDA_VISIBLE_DEVICES for GPUs of NVIDIA. A resource that is not
     requested is not restricted.
 
     Memory comes from the NUMA nodes of the CPUs first, then from the nearest other nodes. Under the
-    policies restricted and single-numa-node it comes from the nodes of the CPUs only. Processes
-    that the command leaves running keep what they have until they end, too. Variables such as
-    OMP_NUM_THREADS are not set: OpenMP and other libraries see the CPUs that the process is bound
-    to. Device plugins may ask for mounts and device files at paths other than the host's. Only the
-    command and its children see them, and mounting needs CAP_SYS_ADMIN.
+    policies restricted and single-numa-node it comes from the nodes of the CPUs only. With --near,
+    these two policies refuse what does not fit on the nearest NUMA nodes, and best-effort then
+    takes the next nearest.
+
+    Processes that the command leaves running keep what they have until they end, too. Variables
+    such as OMP_NUM_THREADS are not set: OpenMP and other libraries see the CPUs that the process is
+    bound to. Device plugins may ask for mounts and device files at paths other than the host's.
+    Only the command and its children see them, and mounting needs CAP_SYS_ADMIN.
 
     Standard output is the command's. The variable ALIGNUP_LEASE holds the lease as JSON.
 
@@ -157,6 +172,9 @@ def command(
 
         load = site.load if all_devices else partial(site.load_seen, request.devices)
         source = open_source(state, complain, load, site.set_options)
+        if near is not None:
+            check_near(request, "--")
+            request = structs.replace(request, near=_near(near, site))
         if isinstance(source, AgentSource) and not all_devices:
             request = structs.replace(request, seen=seen_by_this_process(request.devices))
 
@@ -171,6 +189,19 @@ def command(
         )
 
     return status_of(work, OWN_FAILURE)
+
+
+def _near(text: str, source: SiteSource) -> Near:
+    """Return what an option names, on the machine at hand or another that is named.
+
+    Raises:
+        InputError: there is no such thing, or nothing tells where it is.
+    """
+    from alignup.host.leases.near import near_of  # few need it
+
+    site = source.load(all_resources=True, tell=lambda _sentence: None)
+    machine = site.whole or site.machine
+    return near_of(text, machine, site.inventory, is_here=site.is_here)
 
 
 def _part(text: str) -> PartOf:

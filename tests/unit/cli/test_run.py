@@ -598,3 +598,28 @@ def test_split_shows_the_parts_of_an_agent_that_run_takes(monkeypatch):
     assert json.loads(done.stdout)["devices"] == {"nvidia.com/gpu": ["GPU-33"]}
     done = forked.alignup("split", "1", "--device", "nvidia.com/gpu=1", "--json", "--all-devices")
     assert json.loads(done.stdout)["devices"] == {"nvidia.com/gpu": ["GPU-11"]}
+
+
+@pytest.mark.parametrize(
+    ("near", "cpus"), [("nic0", "0,112"), ("numa:1", "56,168"), ("40:00.0", "0,112")]
+)
+def test_cpus_are_near_what_is_not_leased(state, near, cpus):
+    done = alignup(state, *DGX, "--cpus", "2", "--near", near, "--", "printenv", "ALIGNUP_CPUS")
+    assert (done.stdout, done.stderr) == (f"{cpus}\n", "")
+
+
+def test_what_is_not_there_is_an_error_that_says_what_is(state):
+    done = alignup(state, *DGX, "--cpus", "2", "--near", "nic8", "--", "true")
+    assert done.returncode == 125
+    assert done.stderr.startswith("alignup: expected numa:N, a PCI address, or a device (numa:0, ")
+    assert done.stderr.endswith("got 'nic8' at --near\n")
+
+
+def test_near_needs_a_request_and_has_no_part(state):
+    for options, why in (
+        ((), "some CPUs, memory or devices"),
+        (("--part", "0/2"), "--near cannot be used with --part"),
+        (("--cpus", "1", "--policy", "none"), "policy none"),
+    ):
+        done = alignup(state, *DGX, "--near", "numa:0", *options, "--", "true")
+        assert (done.returncode, why in done.stderr) == (125, True), done.stderr

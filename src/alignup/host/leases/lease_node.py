@@ -18,11 +18,13 @@ from msgspec import structs
 
 from alignup.errors import AllocationError, InputError, UnknownPodError
 from alignup.host.leases.gpu_shares import OTHER_NAME, GpuShares
+from alignup.host.leases.near import NearNodes
 from alignup.host.leases.record import (
     DEFAULT_POLICY,
     STRICT_POLICIES,
     LeaseRecord,
     MemoryShare,
+    Near,
     Request,
     Seen,
 )
@@ -58,12 +60,15 @@ if TYPE_CHECKING:
     from alignup.machine.device_inventory import Device
     from alignup.machine.machine import Machine
     from alignup.providers.devices.inventory import Preference
-    from alignup.topology_manager.provider import ResourceHints
+    from alignup.topology_manager.provider import HintProvider, ResourceHints
+    from alignup.topology_manager.scope import Refusal
 
 _CONTAINER: Final = "command"
 # The namespace of leases in sentences about pods.
 _LEASE: Final = "lease"
 _MEMORY: Final = "memory"
+# The policy that admits what fits on as few nodes as on an empty machine.
+_FITTING: Final = "restricted"
 # The bytes of memory that are reserved: a Static memory manager does not start without a
 # reservation.
 _PAGE: Final = 4096
@@ -211,7 +216,7 @@ class LeaseNode:
         InputError: memory is to come from nodes that the machine does not have.
     """
 
-    __slots__ = ("_gpus", "_memory", "_policies", "_site", "inventory", "node")
+    __slots__ = ("_gpus", "_memory", "_nearness", "_policies", "_site", "inventory", "node")
 
     def __init__(self, site: Site, version: KubeletVersion = NEWEST) -> None:
         self._site = site
@@ -229,7 +234,10 @@ class LeaseNode:
             self._memory = NearMemory(site.machine, site.memory_rule)
 
         config = _config(site, version, has_memory=has_memory and site.as_kubelet)
-        providers = [self._memory] if self._memory is not None else []
+        self._nearness = NearNodes(site.placed)
+        providers: list[HintProvider] = [self._nearness]
+        if self._memory is not None:
+            providers.append(self._memory)
         plugins = plugins_of(site.preferred_sets)
         self.node = Node(
             site.placed, config, self.inventory, plugins, providers=providers, pair=site.pair
@@ -430,13 +438,12 @@ class LeaseNode:
             hiding = node.devices.hiding(hidden)
 
         with node.manager.lock, hiding:
-            restore = node.bindings() if pod.memory else None
-            policy, scope = self._policy(demand.policy)
-            refusal = node.manager.decide(pod, policy, scope)
-            if refusal is not None:
-                if restore is not None:
-                    restore()
+            if demand.near is None:
+                refusal = self._decide(pod, demand.policy)
+            else:
+                refusal = self._decide_near(pod, demand.policy, demand.near)
 
+            if refusal is not None:
                 # startup counts
                 from alignup.topology_manager.refusal_message import cause  # noqa: PLC0415
 
@@ -461,6 +468,32 @@ class LeaseNode:
                 devices[resource] = (*devices.get(resource, ()), *ids)
 
         return cpus or CPUSet(), devices
+
+    def _decide(self, pod: Pod, policy_name: str) -> Refusal | None:
+        """Admit a pod under a policy; or return the refusal, which leaves no trace."""
+        restore = self.node.bindings() if pod.memory else None
+        policy, scope = self._policy(policy_name)
+        refusal = self.node.manager.decide(pod, policy, scope)
+        if refusal is not None and restore is not None:
+            restore()
+        return refusal
+
+    def _decide_near(self, pod: Pod, policy_name: str, near: Near) -> Refusal | None:
+        """Admit a pod near something; or return the refusal, which leaves no trace.
+
+        Strict policies refuse what does not fit on the nearest nodes. Under best-effort the nearest
+        nodes where the pod fits as it would on an empty machine are taken; where there are none,
+        the nodes that its merge finds.
+        """
+        rings = self._nearness.rings(near.numa_nodes)
+        if policy_name not in STRICT_POLICIES:
+            for ring in rings:
+                with self._nearness.wanted(near.name, ring):
+                    if self._decide(pod, _FITTING) is None:
+                        return None
+
+        with self._nearness.wanted(near.name, rings[0]):
+            return self._decide(pod, policy_name)
 
     def _pod(self, demand: Request, uid: str) -> Pod:
         """Return what is asked for, as a pod of one container."""

@@ -46,6 +46,18 @@ class Seen(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
+class Near(msgspec.Struct, frozen=True):
+    """What a lease is to be near, without having it.
+
+    Attributes:
+        name: as it was asked for, such as `eth0` or `numa:1`.
+        numa_nodes: kernel ids of the nodes that are nearest to it.
+    """
+
+    name: str
+    numa_nodes: tuple[int, ...]
+
+
 class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A request for CPUs, memory and devices. All amounts are of the one process that asks.
 
@@ -58,6 +70,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         kubelet_version: the release whose managers are to decide, such as `1.33`; empty: whoever
             decides says which.
         seen: by resource, the devices that may be chosen; of a resource that is not there, all.
+        near: what CPUs, memory and devices are to be near; None: nothing.
     """
 
     cpus: int = 0
@@ -68,6 +81,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     part: PartOf | None = None
     kubelet_version: str = ""
     seen: dict[str, Seen] = msgspec.field(default_factory=dict)
+    near: Near | None = None
 
 
 class MemoryShare(msgspec.Struct, frozen=True, rename="camel"):

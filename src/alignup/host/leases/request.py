@@ -18,6 +18,7 @@ from alignup.host.leases.record import (
     DEFAULT_POLICY,
     LeaseRecord,
     MachineIdentity,
+    Near,
     PartOf,
     Request,
     Seen,
@@ -44,6 +45,9 @@ CLAIM: Final = "resourceclaim/"
 _CPUS_AT_MOST: Final = 1 << 20
 _DEVICES_AT_MOST: Final = 1_000_000_000
 _PARTS_AT_MOST: Final = 999_999
+# An agent reads what anybody sends.
+_NEAR_NAME: Final = 300
+_NEAR_NODES: Final = 1024
 
 
 class Question(Record):
@@ -140,6 +144,7 @@ def make_request(
     part: PartOf | None = None,
     kubelet_version: KubeletVersion | str | None = None,
     seen: Mapping[str, Seen] | None = None,
+    near: Near | None = None,
     prefix: str = "",
 ) -> Request:
     """Return the request with these wishes, checked.
@@ -154,6 +159,7 @@ def make_request(
         kubelet_version: the release of a kubelet whose managers decide; None: the newest that is
             out, or the agent's.
         seen: by resource, the devices that may be chosen.
+        near: what CPUs, memory and devices are to be near.
         prefix: what an error puts before the name of a wish: `--` on the command line.
 
     Raises:
@@ -182,7 +188,7 @@ def make_request(
     if kubelet_version:
         release = str(parse_version(kubelet_version, "kubelet_version"))
 
-    return Request(
+    request = Request(
         cpus=cpus,
         memory=parse_memory(memory, f"{prefix}memory"),
         devices={resource: count for resource, count in sorted(counts.items()) if count},
@@ -191,7 +197,32 @@ def make_request(
         part=part,
         kubelet_version=release,
         seen=dict(seen or {}),
+        near=near,
     )
+    if near is not None:
+        check_near(request, prefix)
+        if len(near.name) > _NEAR_NAME or len(near.numa_nodes) > _NEAR_NODES:
+            raise InputError.at(f"{prefix}near", "one thing and the NUMA nodes near it", near)
+
+    return request
+
+
+def check_near(demand: Request, prefix: str = "") -> None:
+    """Refuse a request that can be near nothing.
+
+    Args:
+        demand: the request.
+        prefix: as `make_request` takes it.
+
+    Raises:
+        InputError: it asks for nothing, for a part, or under a policy that aligns nothing.
+    """
+    if demand.part is not None:
+        raise InputError(f"{prefix}near cannot be used with {prefix}part, which has its own place")
+    if demand.policy == TOPOLOGY_POLICIES[0]:
+        raise InputError(f"{prefix}near cannot be used with policy none, which aligns nothing")
+    if not (demand.cpus or demand.memory or demand.devices):
+        raise InputError.at(f"{prefix}near", "some CPUs, memory or devices to take near it", "none")
 
 
 def check_name(name: str, where: str) -> None:

@@ -30,12 +30,13 @@ from alignup.host.leases.agent_messages import (
     decode_request,
     frame,
 )
-from alignup.host.leases.record import MemoryShare, PartOf
+from alignup.host.leases.record import MemoryShare, Near, PartOf
 from alignup.host.leases.request import LeaseRequest, make_request
 from alignup.host.leases.source import AgentSource
 from alignup.host.processes.identity import identify
 from fakes.device_plugins import LONG, short_folder
 from inputs import leasing
+from running.agents import running_agent
 
 MACHINE = leasing.site().identity
 
@@ -107,6 +108,20 @@ def test_everything_of_a_request_is_asked(folder):
     )
     assert (ask.part, ask.kubelet_version, ask.wait) == ((1, 4), "1.33", 2.5)
     assert (grant.lease, grant.agent) == (leasing.record(), str(folder / "a.sock"))
+
+
+@pytest.mark.parametrize("node", [0, 1])
+def test_an_agent_places_near_what_is_asked(folder, node):
+    """The client names it, and the NUMA nodes that it is near."""
+    with running_agent(folder, leasing.site()):
+        to_agent = AgentSource(folder / "agent.sock", lambda _: None, LONG)
+        grant = to_agent.acquire(request_for(cpus=2, near=Near("eth0", (node,))))
+        assert grant.lease.numa_nodes == (node,)
+
+        demand = msgspec.structs.replace(make_request(cpus=1), near=Near("x", (0,) * 2000))
+        crowd = LeaseRequest(demand, identify(os.getpid()), command="c", name="stem")
+        with pytest.raises(InputError, match="near"):
+            to_agent.acquire(crowd)
 
 
 @pytest.mark.parametrize("nodes", [(-1,), (1 << 16,), (10**9,)])
