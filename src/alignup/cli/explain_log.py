@@ -346,8 +346,8 @@ def _unknown(refusal: LoggedRefusal, *, by_merge: bool) -> Iterator[str]:
     if any(len(decision.hints) < decision.offers for decision in refusal.decisions):
         yield "all hints: a line of them is cut off"
     if not refusal.startup.policy:
-        certainty = "tells" if by_merge and refusal.decisions else "may tell"
-        yield f"the policy, but for what the best hint {certainty}"
+        is_inferred = by_merge and refusal.decisions
+        yield "the policy" + (" (here inferred from the best hint)" if is_inferred else "")
     if refusal.startup.prefers_closest:
         yield "distances, by which prefer-closest-numa-nodes chooses"
-    yield "how much was asked for and free where, who holds the rest, and what would help"
+    yield "the amounts asked and free; who holds the rest; what would help"

@@ -309,11 +309,11 @@ def show_log(console: Console, log: Mapping[str, Any]) -> None:
             for hint in (log["best"], log["merged"])
         )
         if log["agrees"]:
-            merged = "it"
+            merged = "the same"
 
-        show_prose(console, f"the log's best hint: {best}; its hints merge into {merged}")
+        show_prose(console, f"best hint in the log: {best}; the logged hints merge to {merged}")
 
-    show_prose(console, f"the log does not tell {'; '.join(log['unknown'])}")
+    show_prose(console, f"not in the log: {'; '.join(log['unknown'])}")
 
 
 def show_failed_start(fields: Mapping[str, Any]) -> None:

@@ -180,13 +180,22 @@ def amounts_in_words(resource: ResourcePart) -> Callable[[int], str]:
     return text_of
 
 
+def _why_not_offered(resource: ResourcePart) -> str:
+    """Return why no sets of NUMA nodes were offered of a resource; empty: its places tell it."""
+    if resource.provider == "claims":
+        return "devices of a claim"
+    if resource.places:
+        return ""
+    if resource.unit == "devices" and not resource.provider:
+        return "not on this machine: ignored"
+    return "not pinned to NUMA nodes here"
+
+
 def offered_in_words(resource: ResourcePart) -> str:
     """Return the sets of NUMA nodes that a resource was offered on."""
     view = resource.offered
-    if view is None and resource.provider == "claims":
-        return "devices of a claim"
     if view is None:
-        return "" if resource.places else "not pinned to NUMA nodes here"
+        return _why_not_offered(resource)
     if view.anywhere:
         return "any"
     if view.is_impossible:

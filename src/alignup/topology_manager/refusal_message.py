@@ -242,7 +242,8 @@ def cause(
     if kind == "spread":
         needs = "; ".join(_spread(view, amounts_of.get(view.resource)) for view in views)
         return (
-            f"{needs}; {refusal.policy} admits no more NUMA nodes than an empty machine would need"
+            f"{needs}; {refusal.policy} refuses a pod that would span more NUMA nodes than it "
+            "needs on an empty machine"
         )
 
     if kind == "conflict":

@@ -211,7 +211,7 @@ def test_cpus_that_must_be_reused_come_first() -> None:
     assert re.match(
         r"container 'main': it must reuse CPU \d of init container 'i' on NUMA node 0, so cpu can "
         r"now come only from NUMA nodes 0\+1 \(2 asked, \d free, all on NUMA node 1\); "
-        r"restricted admits no more",
+        r"restricted refuses a pod that would span more",
         cause,
     ), cause
 

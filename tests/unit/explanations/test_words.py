@@ -85,7 +85,7 @@ def test_offers_in_words() -> None:
     assert words(sets[:4]) == "0 or 1 or 2 or 3"
     assert words(sets) == "0 or 1 or 2 or 3 or 3 more"
     assert words(sets, is_whole=False) == "0 or 1 or 2 or 3 or others"
-    assert offered_in_words(ResourcePart("x", "c", "", 1)) == "not pinned to NUMA nodes here"
+    assert offered_in_words(ResourcePart("memory", "c", "", 1)) == "not pinned to NUMA nodes here"
 
 
 def test_nodes_and_memory_groups_in_words() -> None:

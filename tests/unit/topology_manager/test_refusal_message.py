@@ -60,9 +60,8 @@ def refusal_of(
         pytest.param(
             "restricted",
             [{"cpu": [hint(False, 0, 1)]}, {"nic": [hint(True, 1)]}],
-            "cpu can now come only from NUMA nodes 0+8; restricted admits no more NUMA nodes than "
-            "an empty machine "
-            "would need",
+            "cpu can now come only from NUMA nodes 0+8; restricted refuses a pod that would span "
+            "more NUMA nodes than it needs on an empty machine",
             id="fragmented",
         ),
         pytest.param(
