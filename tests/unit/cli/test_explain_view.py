@@ -214,6 +214,16 @@ def test_wide_machines_and_many_pods_are_cut_short(tmp_path: Path) -> None:
     assert "and 5 more containers" in done.stdout
 
 
+def test_a_numa_node_without_a_resource_is_passed_over_in_its_row(tmp_path: Path) -> None:
+    devices = tmp_path / "devices.json"
+    devices.write_text(json.dumps({GPU: [{"id": "gpu0", "numa": 1}]}))
+    pod = tmp_path / "pod.json"
+    pod.write_text(json.dumps(wish("new", cpu="2", **{GPU: "2"})))
+    lines = run("--devices", str(devices), str(pod)).stdout.splitlines()
+    row = next(line for line in lines if line.startswith(f"{GPU} "))
+    assert row.split() == [GPU, "2", "-", "□", "1"]
+
+
 def test_memory_groups_and_shared_pools_are_told(tmp_path: Path) -> None:
     config = tmp_path / "kubelet.json"
     config.write_text(

@@ -354,5 +354,7 @@ def test_objects_of_another_shape_are_no_crash(node, pods):
         "cluster-scoped-resources/core/nodes/a.yaml": node,
         "namespaces/n/core/pods.yaml": f"{pods} # a",
     }
-    node_files = must_gather_files({path: text.encode() for path, text in members.items()}, "a")
+    files = {path: text.encode() for path, text in members.items()}
+    node_files = must_gather_files(files, "a")
+    assert must_gather_files(files, "another") == node_files  # there is one only
     assert json.loads(node_files["pods.json"]) == {"items": []}
