@@ -104,6 +104,14 @@ def test_a_place_counts_until_the_pod_is_bound_and_after() -> None:
     assert given(keeper.decide(4)) == {"q": ("a",)}
 
 
+def test_a_node_that_is_gone_is_no_member_of_the_cluster_any_more() -> None:
+    keeper = keeper_of("a", "b")
+    keeper.node_gone("a", 1)
+    assert set(keeper.state.members) == {"b"}
+    keeper.nodes_listed([node("a")], 2)
+    assert set(keeper.state.members) <= {"a"}
+
+
 def test_what_a_report_lists_stays_taken_until_both_say_that_it_ended() -> None:
     keeper = keeper_of("a")
     holder = EMPTY.copy()

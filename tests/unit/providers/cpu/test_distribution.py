@@ -283,6 +283,19 @@ def test_a_distribution_of_whole_cores_ends(nodes: int, cores: int, free: int, c
     assert not never_ends(topology, whole, count, 2)
 
 
+@pytest.mark.parametrize(
+    ("free", "is_endless"),
+    [
+        ("0-4,9,11-12,14-15,17-19,21,24-25,27", True),  # all four nodes, with 2 + 2 + 2 + 1 cores
+        ("4-5,9-10,12,14-18,21,23-27,29-30", False),  # the last three, with 2 + 2 + 3
+    ],
+)
+def test_sets_of_nodes_whose_whole_cores_just_suffice_are_looked_at(free, is_endless):
+    """For seven cores, beside threads whose core is not free."""
+    topology = cpu_topology(grid(4, 4, smt=2))
+    assert never_ends(topology, int(CPUSet.parse(free)), 14, 2) is is_endless
+
+
 def test_one_socket_wins_over_perfect_balance():
     left = [4, 4, 2, 2]
     across = plan_distribution(left, 2, 4, 1)
