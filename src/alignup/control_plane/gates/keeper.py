@@ -765,7 +765,9 @@ class Keeper:
             if pod.kind not in possible:
                 continue
 
-            most = _CANDIDATES if pod.unseen else 1
+            # terms of its own take one name each, or a label
+            is_narrow = not self._relabels and required_terms(pod.affinity)
+            most = _CANDIDATES if pod.unseen and not is_narrow else 1
             chosen = self._choose(pod, possible[pod.kind], most)
             place = self._place(pod, chosen, now) if chosen else None
             if place is not None:

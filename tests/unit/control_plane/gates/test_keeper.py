@@ -9,7 +9,8 @@ from hypothesis import given as given_by_hypothesis
 from hypothesis import strategies as st
 
 from alignup.control_plane.gates.keeper import PATIENCE, Keeper, Label, Release
-from alignup.control_plane.gates.node_affinity import pinned
+from alignup.control_plane.gates.keeper_service import patch_of
+from alignup.control_plane.gates.node_affinity import pinned, required_terms
 from alignup.control_plane.gates.scheduler_rules import NodeLoad
 from alignup.control_plane.gates.waiting_pods import PLACE, PLACE_LABEL
 from alignup.control_plane.scheduler.cluster_state import SLOWEST_REPORT, ClusterState
@@ -466,6 +467,21 @@ def test_a_pod_of_which_its_scheduler_knows_more_has_several_candidates() -> Non
     keeper.pod_seen(bound("p", "b", cpu=4), 3)
     assert given(keeper.decide(3)) == {"r": ("a",), "s": ("c",)}
     assert {pod.node for pod in keeper.state.pods.values()} == {"a", "b", "c", "d"}
+
+
+@pytest.mark.parametrize("relabels", [True, False])
+@pytest.mark.parametrize("has_terms", [True, False])
+def test_every_release_can_be_written_as_a_patch(relabels, has_terms) -> None:
+    """Several candidates too, for a pod with terms of its own or without."""
+    keeper = keeper_of("a", "b", "c", relabels=relabels)
+    term = {"matchExpressions": [{"key": "zone", "operator": "DoesNotExist"}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    affinity = {"nodeAffinity": required} if has_terms else None
+    keeper.pod_seen(waiting_pod("p", cpu=4, spec={**SPREAD, "affinity": affinity}), 1)
+    (release,) = filter(lambda decision: isinstance(decision, Release), keeper.decide(1))
+    assert len(release.nodes) == (1 if has_terms and not relabels else 3)
+    terms = required_terms(patch_of(release)["spec"]["affinity"])
+    assert len(terms) == (1 if has_terms else len(release.nodes) + relabels)
 
 
 def test_pods_come_by_priority_and_a_refused_one_stops_nobody() -> None:
