@@ -55,7 +55,7 @@ SECTIONS: Final = {
     ),
     "Output": (
         "--distances --env --format --hints --html --json --json-fd --log-format --log-level "
-        "--product --snapshot --summary --svg --tables --top --watch"
+        "--product --report --snapshot --summary --svg --tables --top --watch"
     ),
     "Help": "--help --help-all",
 }

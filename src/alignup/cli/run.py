@@ -30,6 +30,7 @@ from alignup.host.leases.request import (
     parse_device_counts,
     parse_part,
 )
+from alignup.host.parts.report import is_wanted
 
 if TYPE_CHECKING:
     from alignup.host.device_plugins.answer import Mount
@@ -112,6 +113,10 @@ def command(
         "Leave the mounts and device files that device plugins ask for to the command, such as a "
         "container engine."
     ),
+    report: bool = options.flag(
+        "Say on standard error which cores the command is bound to, as mpirun --report-bindings "
+        "does. ALIGNUP_REPORT_BINDINGS=1 does the same."
+    ),
     json_fd: int | None = options.number(
         "Write the lease to file descriptor N as one line of JSON, like `alignup ps --json`.",
         0,
@@ -186,6 +191,7 @@ def command(
             mounts=not no_mounts,
             wait=wait,
             json_fd=json_fd,
+            report=report,
         )
 
     return status_of(work, OWN_FAILURE)
@@ -227,10 +233,12 @@ def run(
     mounts: bool = True,
     wait: float | None = None,
     json_fd: int | None = None,
+    report: bool = False,
 ) -> int:
     """Run a command with a lease, and return its exit status.
 
-    The lease is written to a descriptor if one is given.
+    The lease is written to a descriptor if one is given, and with `report`, or where the
+    environment wants it, a line about its cores to standard error.
 
     Raises:
         AllocationError: the request is refused.
@@ -269,6 +277,8 @@ def run(
             start = _start(grant, binds=binds, mounts=_mounts(grant) if mounts else ())
             if json_fd is not None:
                 _tell(grant.lease, json_fd)
+            if report or is_wanted():
+                _report(grant, request.part, waiting.pid, binds=binds)
         except BaseException as error:
             waiting.abandon()
             if isinstance(error, AllocationError):
@@ -280,6 +290,22 @@ def run(
     finally:
         if grant is not None and waiting.is_over:
             _give_back(source, grant.lease)
+
+
+def _report(grant: Grant, part: PartOf | None, pid: int, *, binds: bool) -> None:
+    """Say which cores a command is bound to, or has."""
+    from alignup.host.parts.report import say_binding  # few need it
+
+    lease = grant.lease
+    if not grant.is_here:
+        complain(f"lease {lease.name!r} has CPUs {lease.cpus} of another machine")
+        return
+
+    who = f"lease {lease.name!r}"
+    if part is not None:
+        who = f"rank {part.rank} of {part.parts}, {who},"
+    verb = "bound to" if binds and lease.cpus else "not bound, has"
+    say_binding(who, lease.cpus, lease.devices, pid=pid, verb=verb)
 
 
 def _tell(lease: LeaseRecord, descriptor: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -623,3 +624,28 @@ def test_near_needs_a_request_and_has_no_part(state):
     ):
         done = alignup(state, *DGX, "--near", "numa:0", *options, "--", "true")
         assert (done.returncode, why in done.stderr) == (125, True), done.stderr
+
+
+@pytest.mark.parametrize("variable", [None, "0", "1"])
+@pytest.mark.parametrize("options", [(), ("--report",)])
+def test_a_line_says_which_cores_the_command_is_bound_to(state, monkeypatch, variable, options):
+    if variable is not None:
+        monkeypatch.setenv("ALIGNUP_REPORT_BINDINGS", variable)
+    done = alignup(
+        state, "--cpus", "1", "--name", "n", *options, "--", "sh", "-c", "echo $$ $ALIGNUP_CPUS"
+    )
+    pid, cpu = done.stdout.split()
+    if options or variable == "1":
+        start = rf"\[[^]]+:{pid}\] lease 'n' bound to socket \d+\[core \d+"
+        assert re.match(start, done.stderr), done.stderr
+        assert f"(CPUs {cpu})" in done.stderr
+        assert done.stderr.count("\n") == 1
+    else:
+        assert done.stderr == ""
+
+
+def test_what_is_not_bound_is_said_so(state):
+    here = alignup(state, "--cpus", "1", "--no-bind", "--report", "--", "true")
+    assert " not bound, has socket " in here.stderr
+    other = alignup(state.with_name("b"), *DGX, "--cpus", "2", "--report", "--", "true")
+    assert "has CPUs 0,112 of another machine" in other.stderr

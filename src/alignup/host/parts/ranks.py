@@ -16,6 +16,7 @@ from alignup.host.parts.device_shares import (
     check_share,
 )
 from alignup.host.parts.part import MEMORY_MODES, Part
+from alignup.host.parts.report import is_wanted, say_binding
 from alignup.host.parts.usable import reachable, usable
 from alignup.host.parts.visible_devices import (
     VISIBLE,
@@ -26,6 +27,7 @@ from alignup.host.parts.visible_devices import (
     unread_variables,
     visible_variables,
 )
+from alignup.machine.cpuset import CPUSet
 from alignup.machine.machine import Machine
 from alignup.records import replace
 
@@ -119,6 +121,7 @@ def bind(
     memory: str = "preferred",
     threads: bool = True,
     order: str = "local",
+    report: bool = False,
 ) -> Part:
     """Bind this process to its part of this machine, and return the part.
 
@@ -147,6 +150,8 @@ def bind(
         order: `local`: part i is the launcher's local rank i; `world`: the i-th of this machine in
             the order of the whole job's ranks, where the launcher tells it (see
             `LocalRank.by_world`). Only where `part` is None.
+        report: say in a line on standard error where this rank is bound, as `mpirun
+            --report-bindings` does. So does the variable ALIGNUP_REPORT_BINDINGS=1.
 
     Raises:
         InputError: no launcher says which part it is, there are too few CPUs or devices, or an
@@ -194,6 +199,9 @@ def bind(
         warn(note)
 
     own_part.bind(memory, threads=threads)
+    if report or is_wanted():
+        # what the kernel made of it, within this thread's cpuset
+        say_binding(f"rank {part} of {of}", CPUSet(os.sched_getaffinity(0)), own_part.devices)
     return own_part
 
 

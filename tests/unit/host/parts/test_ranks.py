@@ -386,3 +386,22 @@ def test_a_layout_keeps_what_a_launcher_gave(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "6")
     part = alignup.bind(1, 8, devices={GPU: 1}, layout="core")
     assert (str(part.cpus), part.devices[GPU]) == ("14-27,126-139", ("gpu6",))
+
+
+@pytest.mark.parametrize(
+    ("argument", "variable"), [("report=True", ""), ("", "1"), ("report=True", "0"), ("", "0")]
+)
+def test_a_rank_says_where_it_is_bound(argument, variable):
+    """In a process of its own, once, and on standard error only."""
+    program = f"import alignup, os; p = alignup.bind(0, 1, {argument}); print(os.getpid(), p.cpus)"
+    environment = {**os.environ, "ALIGNUP_REPORT_BINDINGS": variable}
+    done = subprocess.run(  # noqa: S603  # ours
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    )
+    pid, cpus = done.stdout.split()
+    if argument or variable == "1":
+        assert f":{pid}] rank 0 of 1 bound to socket " in done.stderr
+        assert f"(CPUs {cpus}), NUMA node" in done.stderr
+        assert done.stderr.count("\n") == 1
+    else:
+        assert done.stderr == ""
