@@ -6,7 +6,7 @@
 # taken for ids: the list names NUMA node 1, which is not there. Whoever matches devices by NUMA node meets it. Needs Go, which
 # fetches the pinned modules into its cache.
 #
-# Output seen with 0.37.2:
+# Output seen with 0.37.2 (0.38.0-beta.0, built as the rig builds it, printed the same):
 #   SNC4: 0 has [0 1], 1 has [1 0], 2 has [2 3], 3 has [3 2]
 #   two sockets and a NUMA node without CPUs: 0 has [0 2], 1 has [1 2], 2 has [2 0 1]
 #   NUMA nodes 0 and 8 of one socket: 0 has [0 1], 8 has [8]

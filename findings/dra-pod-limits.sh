@@ -5,7 +5,7 @@
 # by its source: where all containers have one.) Whoever plans a node by the limits of its pods meets it. Needs Go, which fetches the
 # pinned modules into its cache.
 #
-# Output seen with 0.37.2:
+# Output seen with 0.37.2 (0.38.0-beta.0, built as the rig builds it, printed the same):
 #   claims of 1Gi memory and 4Mi hugepages, no limits: hugepages-2Mi 4Mi
 #   the same, a container limited to memory 1Mi: hugepages-2Mi 4Mi, memory 1025Mi
 set -euo pipefail

@@ -165,7 +165,7 @@ def test_values_of_lists_are_named_each() -> None:
 
 
 def test_halves_of_a_socket_are_apart_as_their_lists_are() -> None:
-    """The lists are those of SNC4 (`findings/dra-numa-list.sh`)."""
+    """Those of SNC4, as 0.37.2 and 0.38.0-beta.0 make them (`findings/dra-numa-list.sh`)."""
     lists = {"d0": [0, 1], "d1": [1, 0], "d2": [2, 3], "d3": [3, 2]}
     devices = [{"name": name, "attributes": {NUMA: {"ints": ids}}} for name, ids in lists.items()]
     wish = claim(request("a", 3), constraints=[SAME_NODE])
