@@ -29,6 +29,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.rig]
 
 PODS = "/api/v1/namespaces/default/pods"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/alignup/leases/alignup-gates"
+CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -59,8 +60,8 @@ def options() -> list[str]:
 
 
 @contextmanager
-def keeper(plane: ControlPlane, server: Server) -> Iterator[Path]:
-    """Run the keeper as its Deployment does; yield the file of what it says."""
+def keeper(plane: ControlPlane, server: Server, *more: str) -> Iterator[Path]:
+    """Run the keeper as its Deployment does, with more options; yield the file of what it says."""
     config = json.loads(Path(plane.kubeconfig).read_text())
     config["users"][0]["user"] = {"token": server.token_of("alignup", "alignup-gates")}
     kubeconfig = plane.folder / "keeper"
@@ -71,7 +72,7 @@ def keeper(plane: ControlPlane, server: Server) -> Iterator[Path]:
     command = [*ALIGNUP, "gates", "--kubeconfig", str(kubeconfig), "--listen", address]
     with output.open("w+") as log:
         process = subprocess.Popen(  # noqa: S603  # our own program
-            [*command, *options()], stdout=log, stderr=log
+            [*command, *options(), *more], stdout=log, stderr=log
         )
         try:
             wait_for(f"http://{address}/healthz", process, log, None)
@@ -102,13 +103,13 @@ def create(server: Server, *pods: dict[str, Any]) -> None:
         assert status == 201, answer
 
 
-def test_all_that_the_keeper_does_is_within_its_rights() -> None:
-    term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "Exists"}]}
-    own_terms = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [term, term]}}}
+@contextmanager
+def deployed_rig(count: int) -> Iterator[tuple[ControlPlane, Server]]:
+    """Run a control plane with deploy/ and nodes of two NUMA nodes, single-numa-node."""
     with control_plane() as plane:
         server = Server(plane.kubeconfig)
         server.deployed()
-        nodes = [node(3 * number, Random(1)) for number in range(4)]
+        nodes = [node(3 * number, Random(1)) for number in range(count)]
         for described in nodes:
             described["kubelet"]["topologyManagerPolicy"] = "single-numa-node"
 
@@ -116,35 +117,94 @@ def test_all_that_the_keeper_does_is_within_its_rights() -> None:
         known = ("--kubeconfig", plane.kubeconfig, "--listen", fleet)
         path = write_nodes(plane.folder, nodes)
         with alignup("fleet", *known, "--nodes", path, ready=f"http://{fleet}/healthz"):
-            # they wait already, and so the leader writes into them first
-            create(server, gated("plain"), gated("terms", affinity=own_terms))
-            with keeper(plane, server) as output:
-                plain, terms = (until(server, name, runs) for name in ("plain", "terms"))
-                for pod in (plain, terms):
-                    annotations = pod["metadata"]["annotations"]
-                    assert annotations[PLACE] == pod["spec"]["nodeName"]
-                    assert annotations[SEEN_BY].endswith("/1")
+            yield plane, server
 
-                # its place turns out wrong
-                plane.end("kube-scheduler")
-                create(server, gated("moved"))
-                place = until(server, "moved", lambda pod: PLACE in pod["metadata"]["annotations"])
-                name = place["metadata"]["annotations"][PLACE]
-                cordoned = {"spec": {"unschedulable": True}}
-                assert server.ask("PATCH", f"/api/v1/nodes/{name}", cordoned) == 200
-                time.sleep(1)
-                plane.up()
-                assert until(server, "moved", runs)["spec"]["nodeName"] != name
 
-                deadline = time.monotonic() + 20
-                while PLACE_LABEL in json.dumps(server.get("/api/v1/nodes")):
-                    assert time.monotonic() < deadline
-                    time.sleep(0.1)
+def check_words(output: Path) -> None:
+    """Check that a keeper was refused nothing."""
+    said = output.read_text()
+    assert "forbidden" not in said
+    assert "denied" not in said
+    assert "Traceback" not in said
 
-                assert server.get(LEASE)["spec"]["holderIdentity"]
 
-            said = output.read_text()
+def test_all_that_the_keeper_does_is_within_its_rights() -> None:
+    term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "Exists"}]}
+    own_terms = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [term, term]}}}
+    with deployed_rig(4) as (plane, server):
+        # they wait already, and so the leader writes into them first
+        create(server, gated("plain"), gated("terms", affinity=own_terms))
+        with keeper(plane, server) as output:
+            plain, terms = (until(server, name, runs) for name in ("plain", "terms"))
+            for pod in (plain, terms):
+                annotations = pod["metadata"]["annotations"]
+                assert annotations[PLACE] == pod["spec"]["nodeName"]
+                assert annotations[SEEN_BY].endswith("/1")
 
-        assert "forbidden" not in said
-        assert "denied" not in said
-        assert "Traceback" not in said
+            # its place turns out wrong
+            plane.end("kube-scheduler")
+            create(server, gated("moved"))
+            place = until(server, "moved", lambda pod: PLACE in pod["metadata"]["annotations"])
+            name = place["metadata"]["annotations"][PLACE]
+            cordoned = {"spec": {"unschedulable": True}}
+            assert server.ask("PATCH", f"/api/v1/nodes/{name}", cordoned) == 200
+            time.sleep(1)
+            plane.up()
+            assert until(server, "moved", runs)["spec"]["nodeName"] != name
+
+            deadline = time.monotonic() + 20
+            while PLACE_LABEL in json.dumps(server.get("/api/v1/nodes")):
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+
+            assert server.get(LEASE)["spec"]["holderIdentity"]
+
+        check_words(output)
+
+
+def test_less_important_pods_go_within_budgets_and_one_where_one_is_enough() -> None:
+    """There is no controller of budgets here: what one allows is written by hand."""
+    budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+    protected = {
+        "metadata": {"name": "b"},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "protected"}}},
+    }
+    with deployed_rig(1) as (plane, server), keeper(plane, server, "--evict") as output:
+        status, answer = server.asked("POST", budgets, protected)
+        assert status == 201, answer
+        counted = {"status": {"disruptionsAllowed": 0, "observedGeneration": 1}}
+        assert server.ask("PATCH", f"{budgets}/b/status", counted) == 200
+
+        for name, value in (("mid", 1), ("equal", 1), ("high", 5), ("never", 3)):
+            priority_class = {"metadata": {"name": name}, "value": value}
+            if name == "never":
+                priority_class["preemptionPolicy"] = "Never"
+            assert server.ask("POST", CLASSES, priority_class) == 201
+
+        for name, app, classes in (
+            ("low", "protected", {}),
+            ("mid", "free", {"priorityClassName": "mid"}),
+        ):
+            pod = gated(name, **classes)
+            pod["metadata"]["labels"] = {"app": app}
+            create(server, pod)
+            until(server, name, runs)
+
+        # of the two less important ones the first is protected; who may not evict waits
+        for name in ("never", "equal"):
+            create(server, gated(name, priorityClassName=name))
+        time.sleep(3)
+        assert runs(server.get(f"{PODS}/mid"))
+        create(server, gated("high", priorityClassName="high"))
+        high = until(server, "high", runs)
+        assert not server.get(f"{PODS}/mid")
+        assert runs(server.get(f"{PODS}/low"))
+        for name in ("never", "equal"):
+            assert server.get(f"{PODS}/{name}")["spec"]["schedulingGates"], name
+
+        events = server.get("/api/v1/namespaces/default/events")["items"]
+        (said,) = [event for event in events if event["reason"] == "Preempted"]
+        assert said["involvedObject"]["name"] == "mid"
+        assert "default/high" in said["message"]
+        assert high["spec"]["nodeName"] in said["message"]
+        check_words(output)

@@ -24,6 +24,7 @@ import yaml
 
 from alignup.cli.program import program
 from alignup.control_plane.api_server.api_client import TOPOLOGIES
+from alignup.control_plane.api_server.groups import GROUP_OBJECTS
 from alignup.control_plane.api_server.leader import LEADER
 from alignup.control_plane.serving import GRACE, tls_context
 from alignup.text.documents import read_documents
@@ -41,6 +42,7 @@ def documents(name: str) -> list[dict[str, Any]]:
 
 
 ALL = [document for name in MANIFESTS for document in documents(name)]
+OPTIONAL = documents("gates-evict-rbac.yaml")
 
 
 def of_kind(*kinds: str) -> list[dict[str, Any]]:
@@ -59,6 +61,7 @@ def test_every_manifest_is_in_the_kustomization() -> None:
     others = {
         "alerts.yaml",
         "certificates.yaml",
+        "gates-evict-rbac.yaml",
         "krew.yaml",
         "kustomization.yaml",
         "monitors.yaml",
@@ -130,6 +133,21 @@ def test_values_of_the_chart_are_followed() -> None:
     assert container["args"][-1] == "--strategy=least-allocated"
     assert container["resources"] == {"requests": {"cpu": 2}}
     check_words(list(container["args"]), {variable["name"] for variable in container["env"]})
+
+
+def test_evictions_are_an_option_of_the_chart() -> None:
+    before, objects = named(rendered()), named(rendered("--set", "gates.evict=true"))
+    assert objects.keys() - before.keys() == named(OPTIONAL).keys()
+    spec = objects["Deployment", "alignup", "alignup-gates"]["spec"]["template"]["spec"]
+    assert "--evict" in spec["containers"][0]["args"]
+
+
+def test_optional_rights_are_those_of_an_account() -> None:
+    role, binding = OPTIONAL
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+    (subject,) = binding["subjects"]
+    accounts = [account["metadata"] for account in of_kind("ServiceAccount")]
+    assert {"name": subject["name"], "namespace": subject["namespace"]} in accounts
 
 
 def test_alerts_are_an_object_of_the_operator() -> None:
@@ -356,7 +374,9 @@ def test_every_account_is_bound_to_its_role() -> None:
 
 def rights(role: str, kind: str = "ClusterRole") -> set[tuple[str, str]]:
     role_object = next(
-        document for document in of_kind(kind) if document["metadata"]["name"] == role
+        document
+        for document in (*ALL, *OPTIONAL)
+        if document["kind"] == kind and document["metadata"]["name"] == role
     )
     return {
         (resource, verb)
@@ -378,11 +398,18 @@ def test_the_roles_have_the_rights_that_the_requests_need_and_no_others() -> Non
         ("poddisruptionbudgets", "list"),
         ("events", "create"),
     }
+    followed = {"pods", "nodes", topologies, *claims}
+    followed |= {path.rpartition("/")[2] for _, path in GROUP_OBJECTS.values()}
     assert rights("alignup-gates") == {
-        *((kind, verb) for kind in ("pods", "nodes", topologies, *claims) for verb in follow),
+        *((kind, verb) for kind in followed for verb in follow),
         ("pods", "get"),
         ("pods", "patch"),
         ("nodes", "patch"),
+    }
+    assert rights("alignup-gates-evict") == {
+        ("pods/eviction", "create"),
+        ("poddisruptionbudgets", "list"),
+        ("events", "create"),
     }
     assert rights("alignup-gates", "Role") == {
         ("leases", verb) for verb in ("get", "create", "update")
@@ -521,6 +548,9 @@ def test_what_rbac_cannot_say_a_policy_does() -> None:
         written = rights(name)
         if name in {role["metadata"]["name"] for role in of_kind("Role")}:
             written |= rights(name, "Role")
+        for role in OPTIONAL:
+            if role["kind"] == "ClusterRole" and role["metadata"]["name"].startswith(f"{name}-"):
+                written |= rights(role["metadata"]["name"])
         assert {(kind, operations[verb]) for kind, verb in written if verb in operations} <= judged
 
 

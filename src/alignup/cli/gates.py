@@ -41,6 +41,10 @@ class Keeping(options.Gathered):
         "Let pods go to the nodes of their places and to no others, whatever happens there. Saves "
         "the scheduler a look at all nodes."
     )
+    evict: bool = options.flag(
+        "Evict less important pods where that makes room for one that waits, as few as possible "
+        "and within disruption budgets."
+    )
     leader_elect: bool = options.flag(
         "Give places only while this process holds a Lease; other replicas stand by."
     )
@@ -119,5 +123,16 @@ async def keep(settings: Keeping, api: Api) -> None:
         leader=leader,
         synced=keep_from_collection,
     )
+    if settings.evict:
+        from alignup.control_plane.gates.preemption import Evictor
+
+        evictor = Evictor(api, keeper, service.clock)
+        service.beside.append(evictor.run)
+        service.counters["evicted_pods_total"] = (
+            "counter",
+            "Pods evicted for others.",
+            lambda: evictor.evicted,
+        )
+
     async with serving(where, service.pages) as port:
         await run_until_told(service.run(), lambda: click.echo(f"listening on {where[0]}:{port}"))

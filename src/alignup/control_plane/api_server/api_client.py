@@ -354,6 +354,22 @@ async def write_object(api: Api, collection: str, name: str, body: object) -> by
     return await api.request("POST", collection, body)
 
 
+async def evict(api: Api, namespace: str, name: str, uid: str) -> None:
+    """Ask for a pod to be evicted, within disruption budgets and in its own time.
+
+    Raises:
+        ApiError: the server refuses, as where a budget forbids it or another pod has the name, or
+            does not answer.
+    """
+    body = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": name, "namespace": namespace},
+        "deleteOptions": {"preconditions": {"uid": uid}},
+    }
+    await api.request("POST", pod_path(namespace, name, "eviction"), body)
+
+
 def now(*, precise: bool = False) -> str:
     """Return this moment in the form of the API; `precise`: with microseconds, as leases are."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ" if precise else "%Y-%m-%dT%H:%M:%SZ")

@@ -42,7 +42,7 @@ from alignup.errors import AlignupError
 from alignup.records import Record, replace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
     from alignup.control_plane.api_server.objects import WatchedPod
     from alignup.control_plane.gates.waiting_groups import WaitingGroup
@@ -193,6 +193,8 @@ class Keeper:
         self._misplaced: set[str] = set()
         # By node, the pod that it is kept for.
         self._kept: dict[str, WaitingPod] = {}
+        # Those of them where room was made for it.
+        self._reserved: dict[str, WaitingPod] = {}
         self._looked = float("-inf")
         # Whether places come from here, and not from a keeper that leads or has led.
         self._decides = False
@@ -1191,15 +1193,20 @@ class Keeper:
         if not overdue and not self._kept:
             return
 
-        most = max(1, len(self._nodes) // _NODES_FOR_EACH_KEPT)
+        waiting = {pod.uid: pod for pod in self.queue} if self._reserved else {}
+        self._reserved = {
+            name: waiting[pod.uid] for name, pod in self._reserved.items() if pod.uid in waiting
+        }
+        most = len(self._reserved) + max(1, len(self._nodes) // _NODES_FOR_EACH_KEPT)
         by_uid = {pod.uid: name for name, pod in self._kept.items()}
-        kept: dict[str, WaitingPod] = {}
+        kept = dict(self._reserved)
+        served = {pod.uid for pod in kept.values()}
         emptiest = sorted(self.state.view.names, key=self._cpus_in_use)
         hopeless: set[Kind] = set()
         for pod in overdue:
             if len(kept) == most:
                 break
-            if pod.kind in hopeless:
+            if pod.kind in hopeless or pod.uid in served:
                 continue
 
             name = by_uid.get(pod.uid, "")
@@ -1214,6 +1221,48 @@ class Keeper:
         new_owners = {name: pod.uid for name, pod in kept.items()}
         self._changed.update(name for name, _ in owners.items() ^ new_owners.items())
         self._kept = kept
+
+    def nodes_to_clear(
+        self, pod: WaitingPod, names: Container[str] | None = None
+    ) -> Iterator[tuple[ExactMember, NodeObject, NodeLoad]]:
+        """Yield nodes that are known exactly and would take a pod if no other one were there.
+
+        Those on which another pod is expected, or that are kept for one, are left out.
+
+        Args:
+            pod: the pod.
+            names: of the nodes to look at; None: all.
+        """
+        view = self.state.view
+        try:
+            helps = view.empty_admits(pod.watched.pod, self.state.strategy)
+        except AlignupError:
+            return
+
+        for index in np.flatnonzero(helps).tolist():
+            name = view.names[index]
+            member = self.state.members[name]
+            if (
+                (names is None or name in names)
+                and isinstance(member, ExactMember)
+                and name not in self.state.uncertain
+                and name not in self._due
+                and self._kept.get(name, pod).uid == pod.uid
+                and self._would_take(pod, name)
+            ):
+                yield member, self._nodes[name], self._load_of(name)
+
+    def reserve(self, name: str, pod: WaitingPod) -> None:
+        """Keep a node for a pod that waits, as long as it does: others go there for it."""
+        self._reserved[name] = pod
+        self._kept[name] = pod
+        self._changed.add(name)
+
+    def give_back(self, name: str) -> None:
+        """Keep a node no more; one that is not kept is no error."""
+        self._reserved.pop(name, None)
+        if self._kept.pop(name, None) is not None:
+            self._changed.add(name)
 
     def _cpus_in_use(self, name: str) -> tuple[int, str]:
         return self._load_of(name).amounts["cpu"], name

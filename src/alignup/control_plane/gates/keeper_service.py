@@ -37,7 +37,7 @@ from alignup.kubernetes.wire import NodeWire
 from alignup.text.json_text import decode_json
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Coroutine
 
     from alignup.control_plane.api_server.groups import GroupObject
     from alignup.control_plane.api_server.leader import Leader
@@ -95,6 +95,10 @@ class KeeperService:
         self.api = api
         self.keeper = keeper
         self.clock = time.monotonic
+        # What else is done while this process leads, which each asks the function for.
+        self.beside: list[Callable[[Callable[[], bool]], Coroutine[Any, Any, None]]] = []
+        # Further metrics than the keeper's, by name: the type, what it means, and its value.
+        self.counters: dict[str, tuple[str, str, Callable[[], float]]] = {}
         self._reader = reader
         self._synced = synced
 
@@ -230,6 +234,8 @@ class KeeperService:
             "judged_total": ("counter", "Questions for a place.", counts.judged),
             "lists_total": ("counter", "Lists of all objects.", self.watch.lists),
         }
+        for name, (kind, meaning, count) in self.counters.items():
+            metrics[name] = kind, meaning, count()
         return HTTPStatus.OK, metrics_text(
             {f"alignup_gates_{name}": metric for name, metric in metrics.items()}
         )
@@ -241,6 +247,8 @@ class KeeperService:
             tasks.create_task(self._decide())
             for kind in GROUP_OBJECTS:
                 tasks.create_task(self._follow_groups(kind))
+            for work in self.beside:
+                tasks.create_task(work(lambda: self.leads))
             if self._leader is not None:
                 tasks.create_task(self._leader.run())
 

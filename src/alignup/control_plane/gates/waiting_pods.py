@@ -59,6 +59,7 @@ class GatedSpec(objects.PodSpec, rename="camel", gc=False):
     scheduler_name: str = DEFAULT_SCHEDULER
     tolerations: list[dict[str, Any]] | None = None
     volumes: list[_Volume] | None = None
+    preemption_policy: str = ""
 
 
 class GatedStatus(objects.PodStatus, rename="camel", gc=False):
@@ -104,6 +105,7 @@ class WaitingPod(Record):
         place: the names of the nodes that it was let go to; empty: none were named.
         is_refused: whether its scheduler has said that no node takes it.
         planned: the node that it is to get with its group, as long as it has the gate; empty: none.
+        may_evict: whether less important pods may be evicted for it.
     """
 
     watched: WatchedPod
@@ -118,6 +120,7 @@ class WaitingPod(Record):
     place: tuple[str, ...] = ()
     is_refused: bool = False
     planned: str = ""
+    may_evict: bool = True
 
     @property
     def uid(self) -> str:
@@ -206,6 +209,7 @@ class GatedPodReader:
                 for condition in conditions
             ),
             (metadata.annotations or {}).get(PLACE, "") if GATE in gates else "",
+            spec.preemption_policy != "Never",
         )
 
     def _kind(self, pod: Pod, fields: Mapping[str, Any]) -> Kind:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Final
 
 from alignup.cluster.evictions import RoomPlan, Step, plan_room
-from alignup.control_plane.api_server.api_client import Api, pod_path
+from alignup.control_plane.api_server.api_client import Api, evict, pod_path
 from alignup.control_plane.api_server.objects import decode_pod
 from alignup.control_plane.scheduler.ask import read_cluster
 from alignup.errors import AlignupError
@@ -56,15 +56,7 @@ async def apply_plan(api: Api, plan: RoomPlan, say: Callable[[str], None], patie
         try:
             if step.action == "evict":
                 say(f"evict {name} from {step.node}")
-                body = {
-                    "apiVersion": "policy/v1",
-                    "kind": "Eviction",
-                    "metadata": {"name": step.pod.name, "namespace": step.pod.namespace},
-                    "deleteOptions": {"preconditions": {"uid": step.pod.uid}},
-                }
-                await api.request(
-                    "POST", pod_path(step.pod.namespace, step.pod.name, "eviction"), body
-                )
+                await evict(api, step.pod.namespace, step.pod.name, step.pod.uid)
             elif step.action == "place":
                 node = await _bound(api, step, patience)
                 if node != step.node:
