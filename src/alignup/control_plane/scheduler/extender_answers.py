@@ -16,10 +16,11 @@ import numpy as np
 from alignup.cluster.evictions import fewest_victims, without
 from alignup.cluster.node_totals import demand_key
 from alignup.control_plane.api_server.objects import Budget, WatchedPod, rules_of
+from alignup.control_plane.scheduler.group_holds import GroupHolds
 from alignup.control_plane.scheduler.node_state import ExactMember
 from alignup.errors import AlignupError, InputError
 from alignup.machine.bits import bit_numbers
-from alignup.records import Record, field
+from alignup.records import Record, field, replace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -84,6 +85,8 @@ class Answers:
         self.state = state
         self.fails_open = fails_open
         self.requires_near = requires_near
+        # What members of groups were offered, who are asked for one after another.
+        self.holds = GroupHolds(state)
         self._met: tuple[object, dict[str, bool | None]] = (), {}
         # What equal pods were told, and when: most pods of a cluster are copies, and those that
         # wait ask often.
@@ -100,6 +103,17 @@ class Answers:
             InputError: the pod asks for too many resources, or its annotation of a NUMA policy
                 cannot be read.
         """
+        self.holds.begin(pod, now)
+        filtered = self._filter(pod, names, now)
+        refused = self.holds.offer(pod, filtered.passed, self.prioritize, now)
+        if not refused:
+            return filtered
+
+        passed = [name for name in filtered.passed if name not in refused]
+        return replace(filtered, passed=passed, failed={**filtered.failed, **refused})
+
+    def _filter(self, pod: WatchedPod, names: Sequence[str], now: float) -> Filtered:
+        """Return which of some nodes can take a pod, whatever its group was offered."""
         uid = pod.pod.uid
         kind = demand_key(pod.pod)
         self.waiting.pop(uid, None)
@@ -300,6 +314,7 @@ class Answers:
 
         Empty: there is none.
         """
+        self.holds.end_old(now)
         changed = sorted(self.state.changed & (self.state.members.keys() - self.state.uncertain))
         self.state.changed.clear()
         if not changed or not self.waiting:
@@ -326,6 +341,7 @@ class Answers:
         """Forget a pod that is bound or gone."""
         self.waiting.pop(uid, None)
         self.asked.pop(uid, None)
+        self.holds.end(uid)
 
     def _victims(
         self, pod: WatchedPod, member: ExactMember, chosen: Sequence[str], budgets: Sequence[Budget]

@@ -202,6 +202,8 @@ class Extender:
         for the other.
         """
         async with self._turns.setdefault(binding.node, asyncio.Lock()):
+            # what its group was offered is judged anew: others may have been bound since
+            self.answers.holds.end(binding.uid)
             is_first = binding.uid not in self.state.assumed
             try:
                 pod = self.answers.asked.get(binding.uid) or await self._fetch(binding)
