@@ -60,6 +60,8 @@ class ControlPlane:
         self._overlay: dict[str, Any] = {}
         self.gates: dict[str, bool] = {}
         """Feature gates of the scheduler, from its next start on."""
+        self.served: dict[str, str] = {}
+        """Further options of the API server, from its next start on."""
         self._prepare()
 
     def _prepare(self) -> None:
@@ -170,6 +172,7 @@ class ControlPlane:
             "endpoint-reconciler-type": "none",
             # a controller manager would make the accounts, and take the taints off
             "disable-admission-plugins": "ServiceAccount,TaintNodesByCondition",
+            **self.served,
         }
 
         self._start(BIN / "kube-apiserver", options)

@@ -146,11 +146,17 @@ class Server:
 
 
 @contextmanager
-def control_plane(scheduler: Path = BIN / "kube-scheduler") -> Iterator[ControlPlane]:
-    """Run a control plane in a folder of its own, with the NodeResourceTopology kind."""
+def control_plane(
+    scheduler: Path = BIN / "kube-scheduler", **served: str
+) -> Iterator[ControlPlane]:
+    """Run a control plane in a folder of its own, with the NodeResourceTopology kind.
+
+    `served` has further options of the API server, with underscores for dashes.
+    """
     need_rig(*CONTROL_PLANE)
     folder = Path(tempfile.mkdtemp(prefix="aur"))  # a short path: sockets lie in it
     plane = ControlPlane(folder, scheduler)
+    plane.served = {option.replace("_", "-"): value for option, value in served.items()}
     try:
         plane.up()
         plane.add_topology_kind()
