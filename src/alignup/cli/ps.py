@@ -5,9 +5,10 @@ They list leases and the processes that hold them, and free those whose processe
 
 from __future__ import annotations
 
+import os
 import time
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 import msgspec
@@ -15,22 +16,37 @@ import msgspec
 from alignup.cli import options
 from alignup.cli.failures import complain
 from alignup.cli.terminal import devices_text, nodes_text, print_json, print_table
-from alignup.text.counting import short_bytes
+from alignup.machine.bits import bit_set
+from alignup.text.counting import counted, short_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from alignup.host.leases.agent_messages import KnownLease  # startup counts
     from alignup.host.leases.record import LeaseRecord, Waiter  # startup counts
+    from alignup.host.processes.affinity import Affinity  # startup counts
+    from alignup.machine.machine import Machine  # startup counts
+
+
+# The most lines about processes that alignup did not start, for people and for programs.
+_SHOWN_GROUPS: Final = 40
+_LISTED_GROUPS: Final = 1000
 
 
 @options.subcommand("ps")
-def ps(*, state: Path | None = options.state, as_json: bool = options.json("lease")) -> None:
+def ps(
+    *,
+    state: Path | None = options.state,
+    show_all: bool = options.flag(
+        "Show too on which CPUs processes may run that alignup did not start.", "--all"
+    ),
+    as_json: bool = options.json("lease"),
+) -> None:
     """List leases: who holds which CPUs, memory and devices, for how long, and who waits for some.
 
         alignup ps
-        alignup ps --json
+        alignup ps --all
 
     A lease whose process is gone holds nothing: the next request takes what it had. The state of a
     lease from another container or host is unknown, and the lease stays until `alignup release
@@ -38,6 +54,11 @@ def ps(*, state: Path | None = options.state, as_json: bool = options.json("leas
 
     A lease with a cgroup lasts until every process that its command started has ended. Any other
     lease lasts as long as the command and its keeper process, which sees most of these processes.
+
+    With --all there is a line for each process group or command that was not started under a lease
+    and may run on some CPUs only, and one for all others. No lease keeps them off its CPUs.
+    Processes that the kernel does not show to this user are left out. With --json each line has
+    `unleased`.
     """
     from alignup.host.leases.source import open_source  # startup counts
 
@@ -48,12 +69,90 @@ def ps(*, state: Path | None = options.state, as_json: bool = options.json("leas
     if as_json:
         print_json(*(lease_dict(listed.lease, listed.state) for listed in overview.leases))
         print_json(*map(waiter_dict, overview.waiting))
+        if show_all:
+            machine = read_here()
+            groups = unleased(overview.leases)
+            print_json(*(group_dict(group, machine) for group in groups[:_LISTED_GROUPS]))
         return
 
     show_leases(overview.leases)
     if overview.waiting:
         click.echo()
         _show_waiting(overview.waiting)
+    if show_all:
+        click.echo()
+        _show_unleased(unleased(overview.leases), read_here())
+
+
+def read_here() -> Machine:
+    """Return this machine."""
+    from alignup.machine.sysfs.machine import read_sysfs  # few need it
+
+    return read_sysfs("/")
+
+
+def unleased(leases: Iterable[KnownLease]) -> list[Affinity]:
+    """Return where processes may run that no command with a lease has started, nor this one."""
+    # few need it
+    from alignup.host.processes.affinity import affinities
+    from alignup.host.processes.identity import runs_here
+
+    leased = [
+        process.pid for listed in leases for process in listed.lease.processes if runs_here(process)
+    ]
+    return affinities({*leased, os.getpid()})
+
+
+def group_dict(group: Affinity, machine: Machine) -> dict[str, Any]:
+    """Return a group of processes in JSON's types."""
+    return {
+        "unleased": True,
+        "pids": list(group.pids),
+        "processes": group.processes,
+        "threads": group.threads,
+        "pinnedThreads": group.pinned,
+        "command": group.command,
+        "cpus": str(group.cpus),
+        "numaNodes": _numa_nodes(group, machine),
+        "mayUseAllCpus": _may_use_all(group, machine),
+    }
+
+
+def _numa_nodes(group: Affinity, machine: Machine) -> list[int]:
+    """Return the kernel ids of the nodes whose CPUs some processes may run on."""
+    nodes = zip(machine.numa_node_ids, machine.node_cpus, strict=True)
+    return [numa_id for numa_id, cpus in nodes if cpus & int(group.cpus)]
+
+
+def _may_use_all(group: Affinity, machine: Machine) -> bool:
+    """Return whether processes may run on all CPUs of a machine that are not isolated."""
+    isolated = bit_set(machine.isolated_cpus)
+    return not machine.cpus & ~isolated & ~int(group.cpus)
+
+
+def _show_unleased(groups: Sequence[Affinity], machine: Machine) -> None:
+    """Print a table of groups that may run on some CPUs only; count the processes of others."""
+    bound = [group for group in groups if not _may_use_all(group, machine)]
+    bound.sort(key=lambda group: (len(nodes := _numa_nodes(group, machine)), nodes))
+    rows = [
+        (
+            nodes_text(_numa_nodes(group, machine)) or "-",
+            str(group.cpus),
+            str(group.processes),
+            f"{group.threads} ({group.pinned} pinned)" if group.pinned else str(group.threads),
+            str(group.pids[0]),
+            group.command,
+        )
+        for group in bound[:_SHOWN_GROUPS]
+    ]
+    if rows:
+        click.echo("not started by alignup, and bound to some CPUs:")
+        print_table(("NUMA nodes", "CPUs", "processes", "threads", "pid", "command"), rows)
+    if len(bound) > len(rows):
+        click.echo(f"... and {counted(len(bound) - len(rows), 'more group')}: see --json")
+
+    free_count = sum(group.processes for group in groups if _may_use_all(group, machine))
+    click.echo(f"other processes, which may run on any CPU: {free_count}")
 
 
 def lease_dict(lease: LeaseRecord, state: str) -> dict[str, Any]:

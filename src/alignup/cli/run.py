@@ -84,8 +84,7 @@ def command(
         "How strictly to align CPUs, memory and devices.", options.POLICIES, default=DEFAULT_POLICY
     ),
     near: str | None = options.value(
-        "Take CPUs, memory and devices near a network interface or disk by the kernel's name, a "
-        "device by its id, a PCI address or a NUMA node, which is not leased.",
+        "Take all near what is not leased: a NIC or disk by name, a PCI address, a NUMA node.",
         metavar="NAME|PCI|numa:N",
     ),
     name: str = options.value("The name that `alignup ps` shows.", default="", metavar="NAME"),
@@ -114,8 +113,7 @@ def command(
         "container engine."
     ),
     report: bool = options.flag(
-        "Say on standard error which cores the command is bound to, as mpirun --report-bindings "
-        "does. ALIGNUP_REPORT_BINDINGS=1 does the same."
+        "Say on standard error which cores the command is bound to, like mpirun --report-bindings."
     ),
     json_fd: int | None = options.number(
         "Write the lease to file descriptor N as one line of JSON, like `alignup ps --json`.",
@@ -130,7 +128,6 @@ def command(
 
         alignup run --cpus 8 --memory 16Gi -- python train.py
         alignup run --cpus 4 --device nvidia.com/gpu=1 --wait -- ./job
-        alignup run --cpus 4 --near eth0 -- ./serve
 
     Its environment names what it got: ALIGNUP_CPUS, ALIGNUP_NUMA_NODES, ALIGNUP_MEMORY,
     ALIGNUP_DEVICE_<RESOURCE>, and CUDA_VISIBLE_DEVICES for GPUs of NVIDIA. A resource that is not

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 
 import msgspec
 import pytest
 from click.testing import CliRunner
 
+from alignup.cli import ps as ps_module
 from alignup.cli.ps import age
 from alignup.cli.ps import ps as command
 from alignup.cli.ps import release as release_command
 from alignup.host.leases.file import LeaseFile
 from alignup.host.leases.record import MachineIdentity, MemoryShare, Waiter
+from alignup.host.processes import affinity as affinity_module
+from alignup.host.processes.affinity import Affinity
 from alignup.machine.cpuset import CPUSet
 from inputs import leasing
 
@@ -272,3 +276,65 @@ def test_several_are_freed_at_once_and_each_that_is_not_is_named(file):
     assert "name 'nobody'" in done.output
     assert '"name":"mine"' in done.output
     assert file.read().leases == ()
+
+
+@pytest.fixture
+def on_two_nodes(monkeypatch):
+    """This machine has two NUMA nodes of eight CPUs, and these processes of others."""
+    groups = [
+        Affinity((7,), 1, 1, 0, CPUSet([12]), "numad"),
+        Affinity((100, 101), 2, 8, 6, CPUSet.parse("0-1"), "python \x1b[31m[train].py"),
+        Affinity((200,), 1, 4, 0, CPUSet.parse("3-4"), "both"),
+        Affinity((1, 2, 3), 3, 5, 0, CPUSet.parse("0-15"), "init"),
+    ]
+    left_out = []
+    monkeypatch.setattr(
+        affinity_module, "affinities", lambda pids: left_out.append(set(pids)) or groups
+    )
+    monkeypatch.setattr(ps_module, "read_here", leasing.machine)
+    return left_out
+
+
+def test_all_shows_where_others_may_run_by_numa_node(state, on_two_nodes):
+    done = CliRunner().invoke(command, ["--state", str(state), "--all"])
+    assert done.exit_code == 0
+    lines = done.output.splitlines()
+    (start,) = (i for i, line in enumerate(lines) if line.startswith("not started by alignup"))
+    rows = [line.split() for line in lines[start + 3 : -1]]
+    assert [row[:2] for row in rows] == [["0", "0-1"], ["1", "12"], ["0,1", "3-4"]]
+    assert "8 (6 pinned)" in done.output
+    assert "\x1b" not in done.output
+    assert lines[-1] == "other processes, which may run on any CPU: 3"
+    # the process of a lease that runs, not those of one that is gone or of another host
+    assert on_two_nodes == [{os.getpid()}]
+
+
+def test_json_has_every_group(state, on_two_nodes):  # noqa: ARG001
+    plain = CliRunner().invoke(command, ["--state", str(state), "--json"]).output
+    output = CliRunner().invoke(command, ["--state", str(state), "--all", "--json"]).output
+    assert output.startswith(plain)
+    groups = [json.loads(line) for line in output[len(plain) :].splitlines()]
+    assert [group["pids"] for group in groups] == [[7], [100, 101], [200], [1, 2, 3]]
+    assert groups[2] == {
+        "unleased": True,
+        "pids": [200],
+        "processes": 1,
+        "threads": 4,
+        "pinnedThreads": 0,
+        "command": "both",
+        "cpus": "3-4",
+        "numaNodes": [0, 1],
+        "mayUseAllCpus": False,
+    }
+    assert [group["mayUseAllCpus"] for group in groups] == [False, False, False, True]
+
+
+def test_the_table_has_an_end(state, monkeypatch, on_two_nodes):  # noqa: ARG001
+    many = [Affinity((pid,), 1, 1, 0, CPUSet([pid % 8]), f"c{pid}") for pid in range(1, 2001)]
+    monkeypatch.setattr(affinity_module, "affinities", lambda _: many)
+    done = CliRunner().invoke(command, ["--state", str(state), "--all"])
+    assert "... and 1960 more groups: see --json" in done.output
+    assert done.output.endswith("which may run on any CPU: 0\n")
+
+    listed = CliRunner().invoke(command, ["--state", str(state), "--all", "--json"]).output
+    assert listed.count('"unleased":true') == 1000
