@@ -14,11 +14,11 @@ from unicodedata import combining, east_asian_width
 from alignup.records import Record, replace
 
 # Pixels of the font of headings.
-FONT: Final = 11
+FONT: Final = 13
 # Pixels of the font of everything inside frames.
-CELL_FONT: Final = 9
+CELL_FONT: Final = 12
 # Pixels between the top of a frame and its contents.
-HEADER: Final = 17
+HEADER: Final = 20
 PADDING: Final = 6
 GAP: Final = 5
 

@@ -17,6 +17,7 @@ from alignup.machine.machine import Machine
 from alignup.node.holdings import Holdings, holdings_of
 from alignup.node.node import Node
 from alignup.pictures import picture
+from alignup.pictures.layout import LACKING
 from alignup.records import Record, replace, show_with
 from alignup.text.counting import counted
 from alignup.text.output_files import write_output
@@ -66,6 +67,8 @@ def explanation_scene(explanation: Explanation) -> picture.Scene:
         remarks=remarks,
         units=units,
         subtitle=explanation.cause,
+        verdict=explanation.admitted,
+        short=explanation.blamed,
     )
 
 
@@ -127,13 +130,14 @@ def _mark(part: ResourcePart, numa_id: int, *, has_free: bool) -> str:
         return "✓ "
     if has_free and any(numa_id in numa_nodes for numa_nodes in numa_node_sets):
         return "○ "
-    return "✗ "
+    return LACKING
 
 
 def explanations_page(title: str, explanations: Sequence[Explanation]) -> str:
-    """Return the page of several explanations as the text of an HTML file."""
+    """Return the page of several explanations, refused pods first, as the text of an HTML file."""
     parts: list[Element] = []
-    for explanation in explanations[:MOST_SHOWN]:
+    refused_first = sorted(explanations, key=lambda explanation: explanation.admitted)
+    for explanation in refused_first[:MOST_SHOWN]:
         parts += _parts(explanation)
 
     if len(explanations) > MOST_SHOWN:
@@ -145,7 +149,7 @@ def explanations_page(title: str, explanations: Sequence[Explanation]) -> str:
 def _parts(explanation: Explanation) -> Iterator[Element]:
     """Yield the elements of one explanation."""
     verdict = "✓ admitted" if explanation.admitted else f"✗ refused: {explanation.reason}"
-    yield picture.heading(f"{explanation.pod}: {verdict}")
+    yield picture.heading(f"{explanation.pod}: {verdict}", verdict=explanation.admitted)
     yield picture.paragraph(explanation.cause)
 
     facts = f"policy {explanation.policy}, scope {explanation.scope}, QoS class {explanation.qos}"
@@ -168,7 +172,12 @@ def _parts(explanation: Explanation) -> Iterator[Element]:
 
     if explanation.suggestions:
         yield picture.heading("What would help", 3)
-        yield picture.listed([suggestion.text for suggestion in explanation.suggestions])
+        yield picture.numbered(
+            ("ask for less, all of these:", suggestion.changes)
+            if suggestion.changes
+            else (suggestion.text, ())
+            for suggestion in explanation.suggestions
+        )
 
     for step in explanation.relevant_steps:
         yield from _step_parts(step, explanation)
@@ -310,10 +319,10 @@ def _verdict(admission: Admission) -> list[Element]:
     """Return the verdict, and what each container got or why the pod was refused."""
     if not admission.admitted:
         return [
-            picture.paragraph(f"✗ refused: {admission.reason}"),
+            picture.verdict_paragraph(f"✗ refused: {admission.reason}", verdict=False),
             picture.paragraph(admission.message),
         ]
     return [
-        picture.paragraph("✓ admitted"),
+        picture.verdict_paragraph("✓ admitted", verdict=True),
         picture.containers_table(admission.to_dict()["containers"]),
     ]

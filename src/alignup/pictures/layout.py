@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Final
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.pci_devices import kind_of, vendor_of
 from alignup.pictures import boxes
+from alignup.records import Record
 from alignup.text.counting import counted, named, short_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from alignup.machine.device_inventory import Inventory
     from alignup.machine.machine import Core, Machine, NumaNode
@@ -24,40 +25,68 @@ if TYPE_CHECKING:
     # The devices of each resource near a set of NUMA nodes, by kernel ids; () is near none, or any.
     Places = dict[tuple[int, ...], dict[str, list[boxes.Box]]]
 
-# Pixels that sockets may take side by side.
-_WIDEST: Final = 2400
-_WIDEST_SOCKET: Final = 1400
+# Begins a remark on what a NUMA node cannot supply.
+LACKING: Final = "✗ "
+# Pixels that sockets may take side by side: a slide, on which no letter is to shrink.
+_WIDEST: Final = 1180
+# Of a machine of more CPUs, which would be too long for any screen.
+_MOST_CPUS_ON_A_SLIDE: Final = 1024
+_WIDEST_OF_MANY: Final = 2400
 _BETWEEN: Final = 10
 # Width and height of a CPU, wide enough for a number of four digits.
-_CPU: Final = (30, 25)
+_CPU: Final = (38, 31)
 _CORE_PADDING: Final = 2
 _BETWEEN_CORES: Final = 3
 # Room for eight cores side by side, in two caches too.
-_WIDEST_CORES: Final = 320
+_WIDEST_CORES: Final = 385
 # Pixels that the bars of memory need for their text.
-_NARROWEST: Final = 170
-_WIDEST_REMARK: Final = 280
-_DEVICES_WIDTH: Final = 480
-_CHIP_HEIGHT: Final = 18
-_WIDEST_CHIP: Final = 130
+_NARROWEST: Final = 230
+_WIDEST_REMARK: Final = 370
+_DEVICES_WIDTH: Final = 640
+# Bold letters are wider.
+_BOLD_FONT: Final = boxes.CELL_FONT + 1
+_CHIP_HEIGHT: Final = 21
+_WIDEST_CHIP: Final = 173
 # Pixels of a device that are left for the sign of its holder.
-_SIGN_WIDTH: Final = 18
+_SIGN_WIDTH: Final = 24
 # More devices of one resource near one place are drawn as a bar.
 _MOST_CHIPS: Final = 32
-_TEXT_HEIGHT: Final = 13
-_BAR_HEIGHT: Final = 14
+_TEXT_HEIGHT: Final = 16
+_BAR_HEIGHT: Final = 17
+
+
+class _Look(Record):
+    """How a machine is drawn.
+
+    Attributes:
+        short: resources whose names stand out.
+        widest: pixels that sockets may take side by side.
+    """
+
+    short: frozenset[str]
+    widest: int
 
 
 def lay_out(
-    machine: Machine, devices: Inventory, remarks: Mapping[int, Sequence[str]] | None = None
+    machine: Machine,
+    devices: Inventory,
+    remarks: Mapping[int, Sequence[str]] | None = None,
+    short: Collection[str] = (),
 ) -> boxes.Box:
     """Return the boxes of a machine and of the devices of each resource.
 
     Args:
         machine: the machine.
         devices: by resource.
-        remarks: lines to write into NUMA nodes, by kernel id.
+        remarks: lines to write into NUMA nodes, by kernel id; those that begin with `LACKING` stand
+            out.
+        short: resources of which there is too little, whose names stand out.
     """
+    widest = _WIDEST
+    if machine.cpus.bit_count() > _MOST_CPUS_ON_A_SLIDE:
+        widest = _WIDEST_OF_MANY
+
+    look = _Look(frozenset(short), widest)
     places = _devices_by_place(machine, devices)
     rooms: dict[tuple[int, ...], list[NumaNode]] = {}
     for node, sockets in zip(machine.numa_nodes, _homes(machine), strict=True):
@@ -65,13 +94,13 @@ def lay_out(
 
     in_order = sorted(rooms.items(), key=lambda room: (not room[0], room[0]))
     socket_boxes = [
-        _socket_box(sockets, nodes, places, remarks or {}) for sockets, nodes in in_order
+        _socket_box(sockets, nodes, places, remarks or {}, look) for sockets, nodes in in_order
     ]
-    parts = [boxes.group(boxes.in_rows(socket_boxes, _WIDEST, _BETWEEN))]
+    parts = [boxes.group(boxes.in_rows(socket_boxes, widest, _BETWEEN))]
 
     for ids in sorted(ids for ids in places if len(ids) != 1):
         label = _near(ids)
-        device_boxes = list(_device_boxes(ids, places[ids], _DEVICES_WIDTH))
+        device_boxes = list(_device_boxes(ids, places[ids], _DEVICES_WIDTH, look))
         parts.append(boxes.framed("apart", boxes.stacked(device_boxes), label, label))
 
     if machine.unassigned_cores:
@@ -116,6 +145,7 @@ def _socket_box(
     nodes: Sequence[NumaNode],
     places: Places,
     remarks: Mapping[int, Sequence[str]],
+    look: _Look,
 ) -> boxes.Box:
     """Return a socket with its NUMA nodes.
 
@@ -131,10 +161,10 @@ def _socket_box(
     blocks = []
     if shown_nodes:
         node_boxes = [
-            _node_box(node, places.get((node.id,), {}), remarks.get(node.id, ()))
+            _node_box(node, places.get((node.id,), {}), remarks.get(node.id, ()), look)
             for node in shown_nodes
         ]
-        blocks.append(boxes.group(boxes.in_rows(node_boxes, _WIDEST_SOCKET)))
+        blocks.append(boxes.group(boxes.in_rows(node_boxes, look.widest - 2 * _BETWEEN)))
 
     empty = CPUSet(node.id for node in nodes if node not in shown_nodes)
     if empty:
@@ -153,24 +183,29 @@ def _socket_box(
 
 
 def _node_box(
-    node: NumaNode, boxes_by_resource: Mapping[str, list[boxes.Box]], remarks: Sequence[str]
+    node: NumaNode,
+    boxes_by_resource: Mapping[str, list[boxes.Box]],
+    remarks: Sequence[str],
+    look: _Look,
 ) -> boxes.Box:
     """Return a NUMA node with remarks on it, and its cores, memory and devices."""
     cores = [_cores_box(node.cores)] if node.cores else []
     remark_widths = [
-        min(boxes.text_width(remark, boxes.CELL_FONT), _WIDEST_REMARK) for remark in remarks
+        min(boxes.text_width(remark, _BOLD_FONT), _WIDEST_REMARK) for remark in remarks
     ]
     width = max([_NARROWEST, *(block.width for block in cores), *remark_widths])
 
     blocks = []
     if remarks:
-        lines = [_text_box(remark, width) for remark in remarks]
+        lines = [
+            _text_box(remark, width, is_short=remark.startswith(LACKING)) for remark in remarks
+        ]
         blocks.append(boxes.group(boxes.stacked(lines, 0)))
 
     blocks += [
         *cores,
         *_memory_bars(node, width),
-        *_device_boxes((node.id,), boxes_by_resource, width),
+        *_device_boxes((node.id,), boxes_by_resource, width, look),
     ]
 
     label = f"NUMA node {node.id}"
@@ -303,7 +338,10 @@ def _near(numa_nodes: Iterable[int]) -> str:
 
 
 def _device_boxes(
-    numa_nodes: tuple[int, ...], boxes_by_resource: Mapping[str, list[boxes.Box]], width: int
+    numa_nodes: tuple[int, ...],
+    boxes_by_resource: Mapping[str, list[boxes.Box]],
+    width: int,
+    look: _Look,
 ) -> Iterator[boxes.Box]:
     """Yield each resource's devices near a place, or one bar for many.
 
@@ -317,7 +355,9 @@ def _device_boxes(
         else:
             block = boxes.group(boxes.in_rows(chips, width, boxes.GAP - 2))
 
-        yield boxes.group(boxes.stacked([_text_box(resource, width), block], 1))
+        yield boxes.group(
+            boxes.stacked([_text_box(resource, width, is_short=resource in look.short), block], 1)
+        )
 
 
 def _bar_box(text: str, title: str, key: boxes.Key, width: int) -> boxes.Box:
@@ -327,7 +367,11 @@ def _bar_box(text: str, title: str, key: boxes.Key, width: int) -> boxes.Box:
     return boxes.group(boxes.stacked([line, bar], 1))
 
 
-def _text_box(text: str, width: int) -> boxes.Box:
-    """Return a line of text, cut to a width."""
-    label = boxes.fitted(text, width, boxes.CELL_FONT)
-    return boxes.Box("text", width, _TEXT_HEIGHT, label, boxes.drawable(text))
+def _text_box(text: str, width: int, *, is_short: bool = False) -> boxes.Box:
+    """Return a line of text, cut to a width; `is_short`: it is about too little of something."""
+    kind, size = "text", boxes.CELL_FONT
+    if is_short:
+        kind, size = "short", _BOLD_FONT
+
+    label = boxes.fitted(text, width, size)
+    return boxes.Box(kind, width, _TEXT_HEIGHT, label, boxes.drawable(text))

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from alignup.node.holdings import ContainerHolding, Holdings, PlaceAmounts, ResourceAmounts
 
 
-_SIGN_FONT: Final = 10
+_SIGN_FONT: Final = 12
 _NARROWEST_PART: Final = 3
 
 # Without I and O, which resemble digits, and R, which stands for what is reserved.
@@ -72,8 +72,8 @@ _MOTIFS: Final = (
 )
 
 _CROSSED: Final = "M-1 1L1 -1M-1 7L7 -1M5 7L7 5M-1 5L1 7M-1 -1L7 7M5 -1L7 1"
-_WIDEST_NAME: Final = 200
-_SWATCH: Final = (30, 15)
+_WIDEST_NAME: Final = 270
+_SWATCH: Final = (38, 18)
 
 
 class Layer(Record):
@@ -325,7 +325,7 @@ def legend(names: Mapping[Sign, str], subject: Sign | None, width: int) -> tuple
     for _, name in entries:
         label = fitted(name, _WIDEST_NAME, CELL_FONT)
         entry_width = _SWATCH[0] + text_width(label, CELL_FONT) + 18
-        boxes.append(Box("entry", entry_width, 18, label, drawable(name)))
+        boxes.append(Box("entry", entry_width, 22, label, drawable(name)))
 
     whole = framed("group", in_rows(boxes, width - 20, 2), padding=10)
     layer = Layer(Element("g"), Element("g", {"class": "au-texts"}))

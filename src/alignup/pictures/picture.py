@@ -22,10 +22,12 @@ if TYPE_CHECKING:
     from alignup.node.holdings import ContainerHolding, Holdings
     from alignup.pictures.overlay import Sign
 
-_TITLE_FONT: Final = 14
+_TITLE_FONT: Final = 16
 _MOST_LINES: Final = 5
-_LEAST_WIDTH: Final = 560
+_LEAST_WIDTH: Final = 720
 _MARGIN: Final = 10
+# By the verdict that a title tells.
+_TITLES: Final = {None: "title", True: "good", False: "bad"}
 
 
 def table(
@@ -45,9 +47,21 @@ def table(
     return element
 
 
-def heading(text: str, level: int = 2) -> Element:
-    """Return a heading."""
-    return paragraph(text, f"h{level}")
+def heading(text: str, level: int = 2, *, verdict: bool | None = None) -> Element:
+    """Return a heading; one that tells whether a pod is admitted has a colour."""
+    return _coloured(paragraph(text, f"h{level}"), verdict)
+
+
+def verdict_paragraph(text: str, *, verdict: bool) -> Element:
+    """Return a paragraph that tells whether a pod is admitted."""
+    return _coloured(paragraph(text), verdict)
+
+
+def _coloured(element: Element, verdict: bool | None) -> Element:
+    if verdict is not None:
+        element.set("class", "admitted" if verdict else "refused")
+
+    return element
 
 
 def paragraph(text: str, tag: str = "p") -> Element:
@@ -62,6 +76,17 @@ def listed(texts: Iterable[str]) -> Element:
     element = Element("ul")
     for text in texts:
         add(element, "li", text)
+
+    return element
+
+
+def numbered(texts: Iterable[tuple[str, Sequence[str]]]) -> Element:
+    """Return a numbered list of texts, each with parts that are listed below it."""
+    element = Element("ol")
+    for text, parts in texts:
+        item = add(element, "li", text)
+        if parts:
+            item.append(listed(parts))
 
     return element
 
@@ -141,6 +166,8 @@ class Scene(Record):
         units: by resource, how its amounts are written where the page has a unit for them.
         subtitle: empty: the machine in one line.
         is_headed: False: title and subtitle stand elsewhere on the page.
+        verdict: whether the title tells of an admission, or of a refusal; None: of neither.
+        short: resources of which there is too little.
     """
 
     title: str
@@ -152,6 +179,8 @@ class Scene(Record):
     units: Mapping[str, Callable[[int], str]] = field(default_factory=dict)
     subtitle: str = ""
     is_headed: bool = True
+    verdict: bool | None = None
+    short: Collection[str] = ()
 
     @property
     def signs(self) -> dict[str, overlay.Sign]:
@@ -173,7 +202,7 @@ def drawing_of(scene: Scene) -> str:
 
 def scene_element(scene: Scene) -> Element:
     """Return a picture as an SVG element."""
-    boxes = lay_out(scene.machine, scene.devices, scene.remarks)
+    boxes = lay_out(scene.machine, scene.devices, scene.remarks, scene.short)
     if scene.is_headed:
         boxes = group(stacked([_heading(scene, max(boxes.width, _LEAST_WIDTH)), boxes]))
 
@@ -211,9 +240,9 @@ def scene_element(scene: Scene) -> Element:
 def _heading(scene: Scene, width: int) -> Box:
     """Return the title, and the lines below it."""
     room = width - 2 * _MARGIN
-    title = Box("title", room, 20, fitted(scene.title, room, _TITLE_FONT + 1))
+    title = Box(_TITLES[scene.verdict], room, 23, fitted(scene.title, room, _TITLE_FONT + 1))
     lines = wrapped(scene.subtitle or summary(scene.machine), room, FONT, _MOST_LINES)
-    boxes = [title, *(Box("line", room, 15, line) for line in lines)]
+    boxes = [title, *(Box("line", room, 18, line) for line in lines)]
     return framed("group", stacked(boxes, 0), padding=_MARGIN)
 
 

@@ -15,7 +15,17 @@ from xml.etree.ElementTree import Element, SubElement, tostring
 from alignup.pictures.boxes import CELL_FONT, HEADER, PADDING, Box, drawable, walk
 
 _FRAMES: Final = frozenset({"socket", "node", "apart", "l3"})
-_UNSEEN: Final = frozenset({"group", "text", "told", "title", "line", "machine"})
+_UNSEEN: Final = frozenset(
+    {"group", "text", "short", "told", "title", "good", "bad", "line", "machine"}
+)
+# Kinds of headings, with the classes of their text.
+_HEADINGS: Final = {
+    "title": "au-title",
+    "good": "au-title au-good",
+    "bad": "au-title au-bad",
+    "line": "au-line",
+    "short": "au-label au-bad",
+}
 
 
 @cache
@@ -81,11 +91,11 @@ def box_layers(boxes: Box) -> tuple[Element, Element]:
 def _write_label(texts: Element, box: Box) -> None:
     """Append the label of a box where boxes of its kind have it."""
     if box.kind in _FRAMES:
-        svg_text(texts, box.x + PADDING, box.y + HEADER - 5, box.label)
+        svg_text(texts, box.x + PADDING, box.y + HEADER - 6, box.label)
     elif box.kind == "cpu":
         svg_text(texts, box.x + 3, box.y + CELL_FONT + 1, box.label, "au-cell")
-    elif box.kind in {"title", "line"}:
-        svg_text(texts, box.x, box.y + box.height - 4, box.label, f"au-{box.kind}")
+    elif box.kind in _HEADINGS:
+        svg_text(texts, box.x, box.y + box.height - 4, box.label, _HEADINGS[box.kind])
     elif box.kind in _UNSEEN:
         svg_text(texts, box.x, box.y + box.height - 3, box.label, "au-label")
     elif box.label:

@@ -11,6 +11,8 @@ from itertools import combinations
 
 import pytest
 
+from alignup.machine.device_inventory import Device
+from alignup.machine.load import catalog_entries
 from alignup.machine.machine import machine_from_dict
 from alignup.pictures.boxes import CELL_FONT, FONT, Box, text_width, walk
 from alignup.pictures.layout import lay_out
@@ -89,6 +91,30 @@ def test_every_numa_node_is_named(name: str) -> None:
 def test_the_picture_is_of_a_shape_that_screens_have(name: str) -> None:
     box = layout(name)
     assert 0.2 <= box.width / box.height <= 6
+
+
+@WHOLE
+def test_a_machine_fits_on_a_slide(name: str) -> None:
+    """1200 pixels wide, so that no letter shrinks there, but of some that have too many CPUs."""
+    count = MACHINES[name].cpus.bit_count()
+    assert layout(name).width <= (1200 if count <= 1024 else 2460)
+
+
+@pytest.mark.parametrize("name", list(catalog_entries()))
+def test_machines_of_the_catalog_fit_on_a_slide(name: str) -> None:
+    entry = catalog_entries()[name]
+    assert lay_out(entry.machine, entry.devices).width <= 1200
+
+
+def test_what_is_short_stands_out() -> None:
+    """Remarks on what a NUMA node cannot supply, and names of resources."""
+    remarks = {0: ["✓ cpu: 1 asked, 2 free", "✗ gpu: 1 asked, 0 free"]}
+    devices = {"gpu": [Device("gpu0", (0,))], "nic": [Device("nic0", (0,))]}
+    box = lay_out(machine(2, 4), devices, remarks, ["gpu"])
+    assert [part.label for part in walk(box) if part.kind == "short"] == [
+        "✗ gpu: 1 asked, 0 free",
+        "gpu",
+    ]
 
 
 def test_an_odd_machine_leaves_nothing_out() -> None:

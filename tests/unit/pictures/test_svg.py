@@ -7,12 +7,12 @@ from xml.etree.ElementTree import Element
 
 import pytest
 
-from alignup.pictures.boxes import CELL_FONT, HEADER, PADDING, Box
+from alignup.pictures.boxes import CELL_FONT, FONT, HEADER, PADDING, Box
 from alignup.pictures.svg import add, box_layers, picture, style, svg_document, svg_text
 from inputs.pictures import HOSTILE, parsed
 
 TEXT_OF_KIND = {
-    "node": (PADDING, HEADER - 5, None),
+    "node": (PADDING, HEADER - 6, None),
     "cpu": (3, CELL_FONT + 1, "au-cell"),
     "title": (0, 36, "au-title"),
     "group": (0, 37, "au-label"),
@@ -88,7 +88,30 @@ def test_a_picture_has_its_layers_above_the_machine_in_order() -> None:
 
 
 def test_the_style_of_a_picture_is_for_nothing_else_in_a_page() -> None:
-    selectors = re.findall(r"([^{}]+)\{", style("picture"))
+    """Nor is what it says of dark screens."""
+    rules = re.sub(r"@media [^{]+\{", "", style("picture"))
+    selectors = [selector.strip() for selector in re.findall(r"([^{}]+)\{", rules)]
 
     assert len(selectors) > 10
-    assert {selector.strip().split(maxsplit=1)[0][:3] for selector in selectors} == {".au"}
+    assert {selector.split(maxsplit=1)[0][:6] for selector in selectors} <= {".au", "svg.au"}
+
+
+def test_no_letter_is_smaller_than_twelve_pixels() -> None:
+    sizes = [int(size) for size in re.findall(r"font(?:-size)?:(\d+)px", style("picture"))]
+    assert len(sizes) > 4
+    assert min(sizes) >= 12
+    assert min(FONT, CELL_FONT) >= 12
+
+
+def test_a_heading_tells_by_its_colour_whether_a_pod_is_admitted() -> None:
+    for kind, class_ in (("good", "au-title au-good"), ("bad", "au-title au-bad")):
+        shapes, [text] = box_layers(Box(kind, 30, 23, "label"))
+        assert text.get("class") == class_
+        assert len(shapes) == 0
+        for name in class_.split():
+            assert f".{name}{{" in style("picture")
+
+
+def test_a_line_of_what_is_short_stands_out() -> None:
+    _, [text] = box_layers(Box("short", 30, 16, "✗ cpu"))
+    assert text.get("class") == "au-label au-bad"
