@@ -124,7 +124,7 @@ class Scene:
 
     def end(self, uid: str, text: bytes) -> None:
         """Hear of the end of a pod from the API server, then from its node."""
-        self.keeper.pod_gone(uid, self.now)
+        self.keeper.pod_vanished(uid, self.now)
         self.decide()
         report = decode_report(text)
         self.keeper.state.report_seen(report, self.now)

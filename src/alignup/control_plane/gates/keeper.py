@@ -274,7 +274,12 @@ class Keeper:
     # Pods.
 
     def pods_listed(
-        self, pods: Iterable[WatchedPod | WaitingPod], now: float, began: float | None = None
+        self,
+        pods: Iterable[WatchedPod | WaitingPod],
+        now: float,
+        began: float | None = None,
+        *,
+        is_cached: bool = False,
     ) -> None:
         """Take in all pods that have not ended at one moment; arguments as for `ClusterState`."""
         bound = []
@@ -290,7 +295,7 @@ class Keeper:
             self._assume(place, now)
 
         before = dict(self.state.pods)
-        self.state.pods_listed(bound, now, began)
+        self.state.pods_listed(bound, now, began, is_cached=is_cached)
         after = self.state.pods
         for uid, watched in before.items():
             if after.get(uid) is not watched:
@@ -327,7 +332,20 @@ class Keeper:
             self.pod_gone(pod.pod.uid, now)
 
     def pod_gone(self, uid: str, now: float) -> None:
-        """Take in that a pod has ended or was deleted; an unknown one is no error."""
+        """Take in that a pod has ended, or was never bound; an unknown one is no error."""
+        self._forget_pod(uid)
+        self.state.pod_gone(uid, now)
+
+    def pod_vanished(self, uid: str, now: float) -> None:
+        """Take in that a pod was deleted, or is not selected any more.
+
+        Its kubelet may be at it still: see `ClusterState.pod_vanished`.
+        """
+        self._forget_pod(uid)
+        self.state.pod_vanished(uid, now)
+
+    def _forget_pod(self, uid: str) -> None:
+        """Let a pod wait no longer, and count for no scheduler."""
         self._forget_waiting(uid)
         self._give_up(uid)
         self.groups.gone(uid)
@@ -335,7 +353,6 @@ class Keeper:
         watched = self.state.pods.get(uid)
         if watched is not None:
             self._load_of(watched.node).remove(watched.pod)
-            self.state.pod_gone(uid, now)
             self._changed.add(watched.node)
 
     def _bound_seen(self, pod: WatchedPod, now: float) -> None:

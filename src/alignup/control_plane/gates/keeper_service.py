@@ -153,7 +153,10 @@ class KeeperService:
         keeper = self.keeper
 
         def listed(pods: list[WatchedPod | WaitingPod]) -> None:
-            keeper.pods_listed(pods, self.clock(), self.watch.pods.list_began)
+            follower = self.watch.pods
+            keeper.pods_listed(
+                pods, self.clock(), follower.list_began, is_cached=follower.list_is_cached
+            )
             self._note_group_kinds()
             self._wake.set()
 
@@ -163,8 +166,14 @@ class KeeperService:
             self._wake.set()
 
         def gone(pod: WatchedPod | WaitingPod) -> None:
-            uid = pod.uid if isinstance(pod, WaitingPod) else pod.pod.uid
-            keeper.pod_gone(uid, self.clock())
+            watched = pod.watched if isinstance(pod, WaitingPod) else pod
+            if watched.has_ended:
+                keeper.pod_gone(watched.pod.uid, self.clock())
+            else:
+                # the event shows it as it was before, also where it has ended since
+                keeper.pod_vanished(watched.pod.uid, self.clock())
+                if keeper.state.is_vanished(watched.pod.uid):
+                    self.watch.look_for(watched.pod)
             self._wake.set()
 
         return Calls(listed, seen, gone)

@@ -170,7 +170,11 @@ class GatedPodReader:
             metadata = pod_object.metadata
             warn(f"the requests of pod {metadata.namespaced_name} are ignored: {error}")
             node = "" if pod_object.has_ended else pod_object.spec.node_name
-            return WatchedPod(Pod(metadata.uid, metadata.name, metadata.namespace), node=node)
+            return WatchedPod(
+                Pod(metadata.uid, metadata.name, metadata.namespace),
+                node=node,
+                has_ended=pod_object.has_ended,
+            )
 
     def _waiting(self, pod_object: GatedPodObject) -> WaitingPod:
         metadata = pod_object.metadata

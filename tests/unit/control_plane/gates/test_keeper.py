@@ -266,6 +266,25 @@ def test_a_pod_refused_for_what_it_says_is_tried_again_much_later() -> None:
     assert given(keeper.decide(33)) == {"p": ("a",)}
 
 
+def test_a_pod_that_was_deleted_holds_what_its_kubelet_may_still_give_it() -> None:
+    """No report has listed it yet: only who looks for it knows that it is not there."""
+    keeper = keeper_of("a")
+    keeper.pod_seen(bound("p", "a", cpu=4), 1)
+    keeper.pod_seen(waiting_pod("q", cpu=4), 1)
+    keeper.pod_vanished("uid-p", 2)
+    assert keeper.state.is_vanished("uid-p")
+    assert given(keeper.decide(3)) == {}
+    keeper.state.pod_missing("uid-p", 4)
+    keeper.state.tick(60)
+    assert given(keeper.decide(60)) == {"q": ("a",)}
+
+    # of an end there is no doubt
+    keeper.pod_seen(bound("q", "a", cpu=4), 61)
+    keeper.pod_seen(waiting_pod("r", cpu=4), 61)
+    keeper.pod_gone("uid-q", 62)
+    assert given(keeper.decide(63)) == {"r": ("a",)}
+
+
 def test_a_place_is_given_up_with_its_pod() -> None:
     keeper = keeper_of("a")
     for name in ("p", "q"):
@@ -698,7 +717,12 @@ class World:
         if self.pods:
             uid = sorted(self.pods)[number % len(self.pods)]
             self.kubelets[self.pods.pop(uid)].remove(uid)
-            self.keeper.pod_gone(uid, self.now)
+            # a server says the one or the other, and who looks for it finds none
+            if number % 2:
+                self.keeper.pod_gone(uid, self.now)
+            else:
+                self.keeper.pod_vanished(uid, self.now)
+                self.keeper.state.pod_missing(uid, self.now)
 
     def report(self, _number, name) -> None:
         self.keeper.state.report_seen(exact(name, self.kubelets[name]), self.now)

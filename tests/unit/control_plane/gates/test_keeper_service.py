@@ -112,7 +112,8 @@ def test_a_pod_is_let_go_to_its_node_and_the_next_one_when_that_is_free() -> Non
             await there.stub.put(PODS, gated_object("q", cpu=4))
             await there.bind("p", "a")
             await until(lambda: service.keeper.queue and not service.keeper.places)
-            await there.stub.delete(PODS, "p", "default")
+            ended = {"status": {"phase": "Succeeded"}}
+            await there.stub.put(PODS, merge(there.pod("p"), ended))
             await until(lambda: not there.is_gated("q"))
             assert there.complaints == []
 
