@@ -405,11 +405,11 @@ def test_the_roles_have_the_rights_that_the_requests_need_and_no_others() -> Non
         ("pods", "get"),
         ("pods", "patch"),
         ("nodes", "patch"),
+        ("events", "create"),
     }
     assert rights("alignup-gates-evict") == {
         ("pods/eviction", "create"),
         ("poddisruptionbudgets", "list"),
-        ("events", "create"),
     }
     assert rights("alignup-gates", "Role") == {
         ("leases", verb) for verb in ("get", "create", "update")

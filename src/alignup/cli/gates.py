@@ -97,6 +97,7 @@ async def keep(settings: Keeping, api: Api) -> None:
     from alignup.control_plane.api_server.leader import Leader
     from alignup.control_plane.gates.keeper import Keeper
     from alignup.control_plane.gates.keeper_service import KeeperService
+    from alignup.control_plane.gates.reasons import ReasonWriter
     from alignup.control_plane.gates.status_server import serving
     from alignup.control_plane.gates.waiting_pods import GatedPodReader
     from alignup.control_plane.scheduler.cluster_state import ClusterState
@@ -134,5 +135,6 @@ async def keep(settings: Keeping, api: Api) -> None:
             lambda: evictor.evicted,
         )
 
+    service.beside.append(ReasonWriter(api, keeper).run)
     async with serving(where, service.pages) as port:
         await run_until_told(service.run(), lambda: click.echo(f"listening on {where[0]}:{port}"))

@@ -53,6 +53,9 @@ if TYPE_CHECKING:
 # Seconds that a pod waits before a node may be kept for it.
 PATIENCE: Final = 30.0
 
+# Of a node whose last pods are not known to be admitted.
+UNREPORTED: Final = "node(s) have not reported all their pods"
+
 # Nodes that a pod is let go to of which its scheduler knows more than the keeper does.
 _CANDIDATES: Final = 3
 
@@ -887,6 +890,27 @@ class Keeper:
             return False
 
         return self._fits_alone(pod, name)
+
+    def why_not(self, pod: WaitingPod, name: str) -> str:
+        """Return why a node that would align a pod is not its place, in a few words; empty: it is.
+
+        What a scheduler refuses comes in its words.
+        """
+        node = self._nodes.get(name)
+        if node is None:
+            return "node(s) had no Node object"
+
+        words = refusal(pod.watched.pod, _with_label(node, pod), self._load_of(name))
+        if words:
+            return words
+        if name in self._kept and self._kept[name].uid != pod.uid:
+            return "node(s) were kept for a pod that has waited longer"
+        return "" if self.takes(pod, name) else UNREPORTED
+
+    @property
+    def node_names(self) -> Iterable[str]:
+        """The names of all Node objects."""
+        return self._nodes.keys()
 
     def _fits_alone(self, pod: WaitingPod, name: str) -> bool:
         """Return whether a node would align a pod if no other one were there.

@@ -56,6 +56,9 @@ PRESENT_PODS: Final = {"fieldSelector": "status.phase!=Succeeded,status.phase!=F
 _GATHERING: Final = 0.005
 _LONGEST_PAUSE: Final = 1.0
 
+# Seconds after which metrics count a pod as one that has waited long.
+_LONG_WAIT: Final = 60.0
+
 # Requests under way at once.
 _MOST_REQUESTS: Final = 32
 
@@ -225,8 +228,24 @@ class KeeperService:
         counts = keeper.counts
         now = self.clock()
         waits = [now - keeper.queue.since(pod.uid) for pod in keeper.queue]
+        members = keeper.groups.waiting
+        waits += [now - keeper.groups.since(pod.uid) for pod in members]
+        groups = [group for group in keeper.groups if group.waiting]
+        incomplete = sum(bool(group.lacking) and not group.goes_alone for group in groups)
         metrics = {
             "waiting_pods": ("gauge", "Pods that wait for a place.", len(waits)),
+            "waiting_members": ("gauge", "Those of them that wait with a group.", len(members)),
+            "waiting_groups": ("gauge", "Groups of which members wait.", len(groups)),
+            "incomplete_groups": (
+                "gauge",
+                "Those of them whose members are not all there.",
+                incomplete,
+            ),
+            "waiting_for_minutes_pods": (
+                "gauge",
+                "Pods that have waited for more than a minute.",
+                sum(wait > _LONG_WAIT for wait in waits),
+            ),
             "longest_wait_seconds": ("gauge", "For which a pod has waited.", max(waits, default=0)),
             "places": ("gauge", "Pods with a place that are not bound yet.", len(keeper.places)),
             "nodes": ("gauge", "Nodes that report.", len(keeper.state.members)),

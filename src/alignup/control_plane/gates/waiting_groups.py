@@ -173,6 +173,10 @@ class WaitingGroups:
         """All members that wait for a place."""
         return [pod for group in self for pod in group.waiting.values()]
 
+    def since(self, uid: str) -> float:
+        """Return since when a member waits, by the clock of those who added it."""
+        return self._groups[self._of_pod[uid]].since[uid]
+
     def of(self, uid: str) -> WaitingGroup | None:
         """Return the group of a member; None: it is of none."""
         key = self._of_pod.get(uid)

@@ -1,0 +1,158 @@
+"""Says why pods wait behind the gate: in a sentence, and as Events on them.
+
+The sentence is in the form of kube-scheduler's, which people know: how many nodes there are, and
+how many of them refuse the pod for what. Of a group it says how many members have come, or how many
+of them fit, and what the next one lacks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from alignup.control_plane.api_server.pod_events import EVENT_SECONDS, write_event
+from alignup.control_plane.gates.keeper import UNREPORTED
+from alignup.errors import AlignupError
+from alignup.kubernetes.wire import Metadata
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from alignup.control_plane.api_server.api_client import Api
+    from alignup.control_plane.gates.keeper import Keeper
+    from alignup.control_plane.gates.waiting_pods import WaitingPod
+
+# The reason and the component of Events on pods that wait.
+WAITS: Final = "WaitsForRoom"
+COMPONENT: Final = "alignup-gates"
+
+TAKEN: Final = "node(s) would be taken by other members"
+UNKNOWN: Final = "node(s) do not report their topology"
+
+# Causes that a sentence has.
+_MOST_CAUSES: Final = 4
+
+# Seconds that a pod waits before an Event says why, and between two of them on one pod.
+_FIRST: Final = 10.0
+_BETWEEN: Final = 60.0
+
+_LOOK_SECONDS: Final = 1.0
+_MOST_AT_ONCE: Final = 5
+
+
+class Reasons:
+    """Why pods wait, and who was told of it.
+
+    The argument is the keeper with which they wait.
+    """
+
+    def __init__(self, keeper: Keeper) -> None:
+        self._keeper = keeper
+        # By uid, when an Event said why a pod waits, and what.
+        self._told: dict[str, tuple[float, str]] = {}
+
+    def reason(self, pod: WaitingPod) -> str:
+        """Return why a pod that waits has no place."""
+        group = self._keeper.groups.of(pod.uid)
+        if group is None or pod.uid not in group.waiting:
+            return self._causes(pod)
+
+        words = group.words()
+        if group.lacking or group.left_out is None:
+            return words
+
+        name = group.left_out.watched.pod.name
+        return f"{words}; with these in place, {name} lacks one: {self._causes(group.left_out)}"
+
+    def due(self, now: float) -> list[tuple[WaitingPod, str]]:
+        """Return of which pods an Event should say why they wait: a few at once.
+
+        Each pod is named once a minute at most, and again only where the reason has changed.
+        """
+        keeper = self._keeper
+        waiting = [(pod, keeper.queue.since(pod.uid)) for pod in keeper.queue]
+        waiting += [(pod, keeper.groups.since(pod.uid)) for pod in keeper.groups.waiting]
+        uids = {pod.uid for pod, _ in waiting}
+        self._told = {uid: entry for uid, entry in self._told.items() if uid in uids}
+
+        never = float("-inf"), ""
+        late = [
+            (self._told.get(pod.uid, never)[0], since, pod)
+            for pod, since in waiting
+            if since <= now - _FIRST and self._told.get(pod.uid, never)[0] <= now - _BETWEEN
+        ]
+        late.sort(key=lambda entry: entry[:2])
+        sentences = []
+        for _, _, pod in late[:_MOST_AT_ONCE]:
+            sentence = self.reason(pod)
+            if self._told.get(pod.uid, never)[1] != sentence:
+                sentences.append((pod, sentence))
+            self._told[pod.uid] = now, sentence
+
+        return sentences
+
+    def _causes(self, pod: WaitingPod) -> str:
+        """Return how many nodes refuse a pod for what, the commonest causes first."""
+        causes = self._causes_of_nodes(pod)
+        common = ", ".join(
+            f"{count} {text.removeprefix('NUMA: ')}"
+            for text, count in causes.most_common(_MOST_CAUSES)
+        )
+        return f"0/{causes.total()} nodes have a place: {common}" if causes else "there is no node"
+
+    def _causes_of_nodes(self, pod: WaitingPod) -> Counter[str]:
+        keeper = self._keeper
+        view = keeper.state.view
+        causes = Counter(UNKNOWN for name in keeper.node_names if name not in view.members)
+        try:
+            judged = view.verdicts(pod.watched.pod, keeper.state.strategy)
+        except AlignupError as error:
+            return Counter({str(error): len(view.members)}) + causes
+
+        names = view.names
+        unaligned = []
+        for number, name in enumerate(names):
+            is_admitted = bool(judged.admitted[number])
+            words = keeper.why_not(pod, name)
+            if words and (is_admitted or words != UNREPORTED):
+                causes[words] += 1
+            elif is_admitted:
+                causes[TAKEN] += 1
+            else:
+                unaligned.append(number)
+
+        if unaligned:
+            numbers = np.array(unaligned, np.int64)
+            causes.update(view.texts(pod.watched.pod, judged, numbers))
+        return causes
+
+
+class ReasonWriter:
+    """Writes Events on pods that wait.
+
+    Args:
+        api: the API server.
+        keeper: with which they wait.
+    """
+
+    def __init__(self, api: Api, keeper: Keeper) -> None:
+        self._api = api
+        self._reasons = Reasons(keeper)
+
+    async def run(self, leads: Callable[[], bool]) -> None:
+        """Write until cancelled, while this process leads."""
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            if not leads():
+                continue
+
+            for pod, sentence in self._reasons.due(time.monotonic()):
+                metadata = pod.watched.pod
+                about = Metadata(name=metadata.name, namespace=metadata.namespace, uid=metadata.uid)
+                with self._api.complaining():
+                    await write_event(self._api, about, WAITS, sentence, COMPONENT)
+                await asyncio.sleep(EVENT_SECONDS)

@@ -1,0 +1,115 @@
+"""Why pods wait behind the gate is said in a sentence, and seldom."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+from alignup.control_plane.gates.keeper import Keeper
+from alignup.control_plane.gates.reasons import WAITS, Reasons, ReasonWriter
+from alignup.control_plane.scheduler.cluster_state import ClusterState
+from alignup.kubelet.node_resource_topology.report import Description
+from alignup.kubernetes.node_fit import NodeObject
+from fakes.api_server import ApiStub, running, served, until
+from inputs.waiting_pods import GATED_READER, gated_object, waiting_pod
+from inputs.watched_objects import description, report
+
+ROOM = {"cpu": 7000, "memory": 15 << 30, "pods": 110}
+EVENTS = "/api/v1/events"
+
+
+def keeper_of(*names, **options):
+    """Return a keeper of empty nodes with 3 and 4 CPUs on two NUMA nodes."""
+    keeper = Keeper(ClusterState(), **options)
+    keeper.pods_listed([], 0)
+    keeper.nodes_listed([NodeObject(name, allocatable=ROOM) for name in names], 0)
+    empty = Description().template(json.dumps(description()), {})
+    for name in names:
+        keeper.state.report_seen(report(name, described=description(), holdings=empty), 0)
+    return keeper
+
+
+def member(name, size=4, cpu=4):
+    pod = gated_object(name, cpu=cpu)
+    pod["metadata"]["labels"] = {"alignup.dev/group": "g"}
+    pod["metadata"]["annotations"] = {"alignup.dev/group-size": str(size)}
+    return GATED_READER.decode(json.dumps(pod).encode())
+
+
+def test_the_causes_of_all_nodes_are_counted() -> None:
+    keeper = keeper_of("a", "b", "c")
+    keeper.node_seen(NodeObject("b", allocatable=ROOM, is_unschedulable=True), 0)
+    keeper.node_seen(NodeObject("c", allocatable=ROOM | {"cpu": 2000}), 0)
+    keeper.node_seen(NodeObject("silent", allocatable=ROOM), 0)
+    pod = waiting_pod("p", cpu=5)
+    keeper.pod_seen(pod, 1)
+    assert keeper.decide(1) == []
+    reason = Reasons(keeper).reason(pod)
+    assert reason.startswith("0/4 nodes have a place: ")
+    assert "1 node(s) were unschedulable" in reason
+    assert "1 Insufficient cpu" in reason
+    assert "1 node(s) do not report their topology" in reason
+    assert "NUMA node" in reason
+
+
+def test_what_a_group_waits_for() -> None:
+    keeper = keeper_of("a", "b")
+    members = [member(f"m{number}", size=3) for number in range(3)]
+    for pod in members[:2]:
+        keeper.pod_seen(pod, 1)
+    keeper.decide(1)
+    reasons = Reasons(keeper)
+    assert reasons.reason(members[0]) == "2 of 3 members are there"
+
+    keeper.pod_seen(members[2], 2)
+    keeper.decide(2)
+    reason = reasons.reason(members[0])
+    assert reason.startswith("2 of 3 members fit; with these in place, m2 lacks one: 0/2 nodes")
+    assert "2 node(s) would be taken by other members" in reason
+
+
+def test_each_pod_is_named_once_a_minute_and_where_the_reason_has_changed() -> None:
+    keeper = keeper_of("a")
+    for number in range(12):
+        keeper.pod_seen(waiting_pod(f"p{number}", cpu=5), 0)
+    keeper.decide(0)
+    reasons = Reasons(keeper)
+    assert reasons.due(5) == []
+
+    told = []
+    for now in range(10, 40):
+        sentences = reasons.due(now)
+        assert len(sentences) <= 5
+        told += [pod.uid for pod, _ in sentences]
+    assert sorted(told) == sorted(f"uid-p{number}" for number in range(12))
+
+    # the same reason is not said again
+    assert [reasons.due(now) for now in range(100, 110)] == [[]] * 10
+    keeper.node_seen(NodeObject("a", allocatable=ROOM, is_unschedulable=True), 110)
+    later = [pod.uid for now in range(200, 210) for pod, _ in reasons.due(now)]
+    assert len(later) == 12
+
+
+def test_events_are_written_while_the_keeper_leads() -> None:
+    async def scenario() -> None:
+        stub = ApiStub()
+        keeper = keeper_of("a")
+        keeper.pod_seen(waiting_pod("p", cpu=5), -100)
+        keeper.decide(1)
+        leads = False
+        async with (
+            asyncio.timeout(30),
+            served(stub) as api,
+            running(ReasonWriter(api, keeper).run(lambda: leads)),
+        ):
+            await asyncio.sleep(1.3)
+            assert not stub.objects.get(EVENTS)
+            leads = True
+            await until(lambda: stub.objects.get(EVENTS))
+
+        (event,) = stub.objects[EVENTS].values()
+        assert event["reason"] == WAITS
+        assert event["involvedObject"]["name"] == "p"
+        assert event["source"]["component"] == "alignup-gates"
+
+    asyncio.run(scenario())
