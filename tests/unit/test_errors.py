@@ -37,9 +37,39 @@ def test_a_message_is_short_whatever_is_echoed_in_it(kind) -> None:
     assert getattr(error, "detail", str(error)) == str(error)
 
 
+class Long:
+    """A value of as many letters."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def __repr__(self) -> str:
+        return "x" * self.length
+
+
+@pytest.mark.parametrize(
+    ("fits", "is_cut"),
+    [("x" * 78, "x" * 79), (Long(80), Long(81)), ([[0]], [[[0]]])],  # a text with its quotes
+)
+def test_a_value_is_echoed_up_to_80_letters_and_two_levels(fits, is_cut) -> None:
+    assert f"got {fits!r} at x" in str(InputError.at("x", "y", fits))
+    assert "..." in str(InputError.at("x", "y", is_cut))
+
+
+def test_a_place_is_told_up_to_250_letters() -> None:
+    for length in (250, 251):
+        assert str(InputError.at("p" * length, "y", 3)).endswith(" at " + "p" * 250)
+
+
 def test_a_number_that_python_does_not_write_is_echoed_in_words() -> None:
     error = InputError.at("a place", "a number", 10**5_000)
     assert str(error) == "expected a number, got a number of thousands of digits at a place"
+
+
+def test_a_message_of_2000_letters_is_whole_and_a_longer_one_lacks_its_middle() -> None:
+    assert str(InputError("x" * 2000)) == "x" * 2000
+    longer = str(InputError("x" * 1000 + "!" + "y" * 1000))
+    assert longer == "x" * 1000 + "..." + "y" * 1000
 
 
 def test_a_warning_is_short_too() -> None:
