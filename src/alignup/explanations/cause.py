@@ -493,7 +493,7 @@ def without_requests(pod: Pod, container: str | None, resources: Collection[str]
 
 
 def admitted_cause(
-    trial: Trial, containers: Sequence[ContainerPart], extent: str = "", *, is_open: bool = False
+    trial: Trial, containers: Sequence[ContainerPart], extent: str, *, is_open: bool
 ) -> Cause:
     """Return in one sentence how well the pod is aligned.
 

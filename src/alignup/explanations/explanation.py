@@ -132,7 +132,7 @@ class Step(Record):
     product: Product | None = None
     best_score: int | None = None
 
-    def to_dict(self, numa_node_ids: tuple[int, ...], *, product: bool = False) -> dict[str, Any]:
+    def to_dict(self, numa_node_ids: tuple[int, ...], *, product: bool) -> dict[str, Any]:
         """Return the step in JSON's types; see `Explanation.to_dict`."""
         names = ["container", "rule", "reachable", "reachable_count", "resources"]
         if product:

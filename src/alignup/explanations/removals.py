@@ -59,7 +59,7 @@ def removal(
     holdings: Holdings,
     blamed: Sequence[str],
     *,
-    as_whole: bool = False,
+    as_whole: bool,
     tying: Collection[str] = (),
 ) -> Suggestion | None:
     """Return the pods to remove; None if the pod would not even fit if it were alone.
