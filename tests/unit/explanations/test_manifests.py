@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from alignup import explain, read_pod
-from alignup.explanations.manifests import manifest_of, pod_of
+from alignup.explanations.manifests import changed, manifest_of, pod_of
 from inputs.claims_on_nodes import pod_with_claim
 from inputs.refusals import by_kind, gpu_pod, node_of
 
@@ -42,3 +44,28 @@ def test_claims_are_written_with_the_containers_that_use_them() -> None:
     manifest = manifest_of(named)
     assert manifest["spec"]["resourceClaims"] == [{"name": "c", "resourceClaimName": "mine"}]
     assert manifest["spec"]["containers"][0]["resources"]["claims"] == [{"name": "c"}]
+
+
+@pytest.mark.parametrize(
+    ("requests", "limits", "as_whole", "changed_requests", "changed_limits"),
+    [
+        ({"cpu": "4"}, {"cpu": "4"}, False, {"cpu": "2"}, {"cpu": "2"}),
+        ({"cpu": "3"}, {"cpu": "4"}, False, {"cpu": "2"}, {"cpu": "2"}),
+        ({"cpu": "4"}, {"cpu": "4"}, True, {"cpu": "2m"}, {"cpu": "2m"}),
+        ({}, {"cpu": "4"}, True, {"cpu": "2m"}, {"cpu": "2m"}),
+        ({"cpu": "3"}, {"cpu": "4"}, True, {"cpu": "2m"}, {"cpu": "4"}),
+        ({"cpu": "4"}, {}, True, {"cpu": "2m"}, {}),
+    ],
+)
+def test_a_limit_follows_a_request_of_the_whole_node_that_it_was(
+    requests, limits, as_whole, changed_requests, changed_limits
+) -> None:
+    containers = [
+        {"name": "c", "resources": {"requests": requests, "limits": limits}},
+        {"name": "other"},
+    ]
+    manifest = {"spec": {"containers": containers}}
+    container, other = changed(manifest, {("c", "cpu"): 2}, as_whole=as_whole)["spec"]["containers"]
+    assert container["resources"] == {"requests": changed_requests, "limits": changed_limits}
+    assert other == {"name": "other"}
+    assert manifest == {"spec": {"containers": containers}}

@@ -52,6 +52,16 @@ def test_zones_become_numa_nodes():
     )
 
 
+def test_where_no_cpus_are_reported_a_machine_has_one_that_nobody_needs():
+    zones = [{**zone, "resources": zone["resources"][1:]} for zone in topology()["zones"]]
+    assert [zone["resources"][0]["name"] for zone in topology()["zones"]] == ["cpu", "cpu"]
+    [read] = read_topologies(json.dumps(topology(zones=zones)).encode())
+    assert "cpu" not in read.amounts.resources
+    node = node_of(read)
+    assert [len(numa_node.cores) for numa_node in node.machine.numa_nodes] == [1, 0]
+    assert node.try_admit(pod_manifest("new", cpus=4))
+
+
 def test_answers_are_upper_bounds():
     answer = read_node_resource_topologies(TOPOLOGY.encode()).evaluate(pod_manifest("new", cpus=4))
     assert answer.affinity.tolist() == [2]
