@@ -662,7 +662,9 @@ class Keeper:
     def _labels_to_write(self) -> list[Decision]:
         """Return what labels of nodes lack, or have too much."""
         wishes = {
-            (name, place.pod.label) for place in self.places.values() for name in place.labelled
+            (name, place.pod.label)
+            for place in self.places.values()
+            for name in place.labelled & self._nodes.keys()
         }
         present = {(name, key) for key, names in self._labels.items() for name in names}
         decisions: list[Decision] = []

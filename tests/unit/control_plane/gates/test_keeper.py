@@ -439,6 +439,20 @@ def test_a_label_that_is_refused_is_asked_for_again_some_time_later() -> None:
     assert keeper.decide(3.5) == [label]
 
 
+def test_a_node_that_is_gone_gets_no_label() -> None:
+    keeper = keeper_of("a", "b", "c")
+    keeper.pod_seen(waiting_pod("p", cpu=4), 1)
+    keeper.decide(1)
+    keeper.pod_seen(let_go("p", ["a"], cpu=4), 2)
+    keeper.node_seen(node("a", is_unschedulable=True), 2)
+    (label,) = keeper.decide(2)
+    keeper.node_gone("b", 3)
+    keeper.label_refused(label)
+    # it gets yet another one, and the one that is gone is not asked for
+    assert labels(keeper.decide(4)) == [("c", "p", True)]
+    assert labels(keeper.decide(6)) == []
+
+
 def test_a_node_is_passed_over_while_one_leaves_and_another_one_comes() -> None:
     keeper = keeper_of("a")
     holder = EMPTY.copy()
