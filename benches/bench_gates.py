@@ -1,6 +1,7 @@
 """The keeper alone: what it does for each pod that ends, while many wait and hardly anything fits.
 
-5,000 nodes of two NUMA nodes, single-numa-node, with 100,000 pods, and 2,000 that wait.
+5,000 nodes of two NUMA nodes, single-numa-node, with 100,000 pods, and 2,000 that wait. And how
+long a group takes to be planned on 200 of them that are nearly full.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import pytest
 from alignup import read_pod
 from alignup.control_plane.gates.keeper import Keeper
 from alignup.control_plane.gates.node_affinity import GATE
-from alignup.control_plane.gates.waiting_pods import GatedPodReader
+from alignup.control_plane.gates.waiting_pods import GatedPodReader, WaitingPod
 from alignup.control_plane.publishers.fleet import read_fleet
 from alignup.control_plane.scheduler.cluster_state import ClusterState
 from alignup.kubelet.node_resource_topology.report import decode_report
@@ -33,6 +34,11 @@ CAME = 8_000
 WAITING = 2_000
 ENDS = 400
 CHECKED = 3
+
+GROUP = 8
+GROUP_NODES = 200
+ENDED = 0.04
+"""The part of the pods of full nodes that end before a group is planned: ends of CPUs on most."""
 
 ROOM = {"cpu": 15_000, "memory": 63 * GIBI, "pods": 110, "example.com/gpu": 2, "example.com/nic": 1}
 
@@ -152,3 +158,61 @@ def test_a_pod_ends_while_many_wait(benchmark, promise) -> None:
         free = [name for name in taking if keeper.takes(waiting, name)]
         assert free == []
     promise(2_000)
+
+
+def member(reader: GatedPodReader, number: int) -> WaitingPod:
+    """Return a member of a group, of two CPUs."""
+    amounts = {"cpu": "2", "memory": "1Gi"}
+    name = f"member-{number}"
+    container = {"name": "c", "resources": {"limits": amounts, "requests": amounts}}
+    manifest = {
+        "metadata": {
+            "name": name,
+            "uid": name,
+            "labels": {"alignup.dev/group": "g"},
+            "annotations": {"alignup.dev/group-size": str(GROUP)},
+        },
+        "spec": {"schedulingGates": [{"name": GATE}], "containers": [container]},
+    }
+    pod = reader.decode(msgspec.json.encode(manifest))
+    assert isinstance(pod, WaitingPod)
+    return pod
+
+
+def test_a_group_is_planned_on_crowded_nodes(benchmark, promise) -> None:
+    scene = Scene(GROUP_NODES, 0)
+    for _ in range(int(len(scene.ending) * ENDED)):
+        (uid, text), _ = scene.next_end()
+        scene.end(uid, text)
+
+    keeper = scene.keeper
+    members = [member(scene.reader, number) for number in range(GROUP)]
+    by_uid = {pod.uid: pod for pod in members}
+    plan = keeper.plan_group(by_uid)
+    assert {place.pod.uid for place in plan.places} == by_uid.keys()
+
+    members_of_state = keeper.state.members
+    copies = {name: members_of_state[name].node.copy() for name in plan.nodes}
+    for place in plan.places:
+        assert keeper.takes(by_uid[place.pod.uid], place.node)
+        assert copies[place.node].admit(place.pod).admitted
+
+    # no node takes all of them, and one node less would not do
+    most = sorted((_most(keeper, members[0], name) for name in members_of_state), reverse=True)
+    assert sum(most[: len(plan.nodes) - 1]) < GROUP
+
+    benchmark(keeper.plan_group, by_uid)
+    promise(5_000)
+
+
+def _most(keeper: Keeper, pod: WaitingPod, name: str) -> int:
+    """Return how many copies of a pod a node takes."""
+    copy = keeper.state.members[name].node.copy()
+    count = 0
+    while (
+        keeper.takes(pod, name)
+        and count < GROUP
+        and copy.admit(pod.watched.pod.renamed(uid=f"copy-{count}")).admitted
+    ):
+        count += 1
+    return count

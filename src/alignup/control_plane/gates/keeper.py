@@ -1160,7 +1160,7 @@ class Keeper:
         """Give places to as many members as have to run together, or to none."""
         members = {uid: pod for uid, pod in group.waiting.items() if pod.needs_place}
         placeless = group.waiting.keys() - members.keys()
-        plan = self._group_plan(members)
+        plan = self.plan_group(members)
         group.fitting = len(placeless) + len(plan.places), len(group.waiting)
         group.left_out = members[plan.left_out[0].uid] if plan.left_out else None
         if group.fitting[0] < group.needed:
@@ -1184,7 +1184,7 @@ class Keeper:
             if name and members[uid].planned != name
         ]
 
-    def _group_plan(self, members: Mapping[str, WaitingPod]) -> GroupPlan:
+    def plan_group(self, members: Mapping[str, WaitingPod]) -> GroupPlan:
         """Return places for members on copies of the nodes."""
         pods = [member.watched.pod for member in members.values()]
         cluster = self.state.view.cluster
