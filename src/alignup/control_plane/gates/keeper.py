@@ -740,7 +740,7 @@ class Keeper:
 
         # an equal pod that stands before it may have been refused the node that is kept for it
         for name, pod in list(self._kept.items()):
-            if name in changed and self._choose(pod, {name}, 1):
+            if pod.uid in self.queue and name in changed and self._choose(pod, {name}, 1):
                 place = self._place(pod, [name], now)
                 if place is not None:
                     decisions.append(self._release(place))
@@ -878,7 +878,7 @@ class Keeper:
         kept_for = self._kept.get(name)
         if (
             kept_for is not None
-            and kept_for.uid != pod.uid
+            and not _is_same_or_member(kept_for, pod)
             and kept_for.watched.priority >= pod.watched.priority
         ):
             return False
@@ -905,7 +905,7 @@ class Keeper:
         words = refusal(pod.watched.pod, _with_label(node, pod), self._load_of(name))
         if words:
             return words
-        if name in self._kept and self._kept[name].uid != pod.uid:
+        if name in self._kept and not _is_same_or_member(self._kept[name], pod):
             return "node(s) were kept for a pod that has waited longer"
         return "" if self.takes(pod, name) else UNREPORTED
 
@@ -1233,16 +1233,17 @@ class Keeper:
     def _keep_for_overdue(self, now: float) -> None:
         """Keep nodes for the first pods that have waited long, and give back all others."""
         overdue = self.queue.overdue(now, self._patience)
-        if not overdue and not self._kept:
+        of_group = self._keep_for_group(now)
+        if not overdue and not self._kept and not of_group:
             return
 
         waiting = {pod.uid: pod for pod in self.queue} if self._reserved else {}
         self._reserved = {
             name: waiting[pod.uid] for name, pod in self._reserved.items() if pod.uid in waiting
         }
-        most = len(self._reserved) + max(1, len(self._nodes) // _NODES_FOR_EACH_KEPT)
+        kept = {**of_group, **self._reserved}
+        most = len(kept) + max(1, len(self._nodes) // _NODES_FOR_EACH_KEPT)
         by_uid = {pod.uid: name for name, pod in self._kept.items()}
-        kept = dict(self._reserved)
         served = {pod.uid for pod in kept.values()}
         emptiest = sorted(self.state.view.names, key=self._cpus_in_use)
         hopeless: set[Kind] = set()
@@ -1264,6 +1265,60 @@ class Keeper:
         new_owners = {name: pod.uid for name, pod in kept.items()}
         self._changed.update(name for name, _ in owners.items() ^ new_owners.items())
         self._kept = kept
+
+    def _keep_for_group(self, now: float) -> dict[str, WaitingPod]:
+        """Return nodes to keep for the first group that has waited long: as many as it needs.
+
+        There are none where it would not fit even if they were empty. By the node, a member.
+        """
+        group = self.groups.overdue(now - self._patience, self.queue.charged)
+        if group is None:
+            return {}
+
+        kept: dict[str, WaitingPod] = {}
+        members = [pod for pod in group.waiting.values() if pod.needs_place]
+        left = group.needed - (len(group.waiting) - len(members))
+        before = {name for name, pod in self._kept.items() if _is_same_or_member(pod, members[0])}
+        names = sorted(
+            self.state.view.names, key=lambda name: (name not in before, self._cpus_in_use(name))
+        )
+        for kind in dict.fromkeys(pod.kind for pod in members):
+            equal = [pod for pod in members if pod.kind is kind]
+            wanted = min(left, len(equal))
+            left -= wanted
+            helps = self.state.view.empty_admits(kind.pod, self.state.strategy)
+            for name in names:
+                if wanted <= 0:
+                    break
+                if name in kept or name in self._reserved:
+                    continue
+                if helps[self.state.view.numbers([name])[0]]:
+                    count = self._copies_on_empty(equal[0], name, wanted)
+                    wanted -= count
+                    if count:
+                        kept[name] = equal[0]
+
+            if wanted > 0:
+                return {}
+
+        return kept
+
+    def _copies_on_empty(self, pod: WaitingPod, name: str, most: int) -> int:
+        """Return how many copies of a pod a node would take without other pods, up to a number."""
+        member = self.state.members[name]
+        node = self._nodes.get(name)
+        if node is None or not isinstance(member, ExactMember):
+            return 0
+
+        copy = member.template.copy()
+        load = NodeLoad()
+        for count in range(most):
+            replica = pod.watched.pod.renamed(uid=f"{pod.uid}/{count}")
+            if refusal(replica, node, load) or not copy.admit(replica).admitted:
+                return count
+            load.add(replica)
+
+        return most
 
     def nodes_to_clear(
         self, pod: WaitingPod, names: Container[str] | None = None
@@ -1340,6 +1395,14 @@ class Keeper:
         if load is None:
             load = self._loads[name] = NodeLoad()
         return load
+
+
+def _is_same_or_member(kept_for: WaitingPod, pod: WaitingPod) -> bool:
+    """Return whether a node that is kept for one pod is kept for the other one, too."""
+    membership = kept_for.watched.membership
+    other = pod.watched.membership
+    is_of_group = membership is not None and other is not None and membership.key == other.key
+    return is_of_group or kept_for.uid == pod.uid
 
 
 def _uid_on(place: Place, name: str) -> str:

@@ -126,6 +126,11 @@ class WaitingGroup:
         return max(pod.watched.priority for pod in self.waiting.values())
 
     @property
+    def needs_places(self) -> bool:
+        """Whether a member waits that needs a place, and none has one."""
+        return not self.plan and any(pod.needs_place for pod in self.waiting.values())
+
+    @property
     def shape(self) -> tuple[object, ...]:
         """Equal for groups of which one finds a place where the other does."""
         kinds = Counter(pod.kind for pod in self.waiting.values())
@@ -276,15 +281,19 @@ class WaitingGroups:
             and not group.goes_alone
             and not group.lacking
         ]
-        return sorted(
-            ready,
-            key=lambda group: (
-                -group.priority,
-                charged(group.membership.namespace),
-                min(pod.created for pod in group.waiting.values()),
-                group.membership.key,
-            ),
-        )
+        return sorted(ready, key=lambda group: _order(group, charged))
+
+    def overdue(self, moment: float, charged: Callable[[str], float]) -> WaitingGroup | None:
+        """Return the first group whose members all are there since a moment, or before it."""
+        late = [
+            group
+            for group in self
+            if group.needs_places
+            and not group.goes_alone
+            and not group.lacking
+            and max(group.since.values()) <= moment
+        ]
+        return min(late, key=lambda group: _order(group, charged), default=None)
 
     def _group(self, membership: Membership, uid: str) -> WaitingGroup:
         """Return the group of a membership, with that uid as one of its members."""
@@ -308,6 +317,12 @@ class WaitingGroups:
     def _unwait(group: WaitingGroup, uid: str) -> None:
         group.waiting.pop(uid, None)
         group.since.pop(uid, None)
+
+
+def _order(group: WaitingGroup, charged: Callable[[str], float]) -> tuple[object, ...]:
+    created = min(pod.created for pod in group.waiting.values())
+    namespace = group.membership.namespace
+    return -group.priority, charged(namespace), created, group.membership.key
 
 
 class GroupRoom:

@@ -462,3 +462,31 @@ def test_a_bound_member_counts_as_begun() -> None:
     pods.put(bound, member("m1", cpu=1))
     pods.now += 20
     assert names_of(pods.settle(), Release) == ["m1"]
+
+
+def test_a_group_that_has_waited_long_is_not_starved_by_small_pods() -> None:
+    """Whenever a pod ends, a smaller one would take what it leaves."""
+    pods = Pods("a", "b", "c")
+    for name in pods.nodes:
+        pods.put(gated_object(f"first-{name}", cpu=4))
+    pods.settle()
+    for name in pods.ungated():
+        pods.bind(name)
+
+    pods.put(*[member(f"m{number}", 2, cpu=4) for number in range(2)])
+    pods.put(*[gated_object(f"small-{number}", cpu=1) for number in range(12)])
+    pods.settle()
+    pods.now += 40
+    pods.settle()
+
+    for name in ("first-a", "first-b", "first-c"):
+        node = pods.objects[name]["spec"]["nodeName"]
+        for other in [each for each, place in pods.ungated().items() if place == node]:
+            del pods.objects[other]
+            pods.keeper.pod_gone(f"uid-{other}", pods.now)
+        pods.keeper.state.report_seen(report(node, described=description(), holdings=EMPTY), 1)
+        pods.keeper.reported([node])
+        pods.put(*[gated_object(f"late-{name}-{number}", cpu=1) for number in range(6)])
+        pods.now += 70
+        pods.settle()
+    assert {"m0", "m1"} <= pods.ungated().keys()
