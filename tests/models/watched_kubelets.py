@@ -41,7 +41,7 @@ from alignup.records import replace
 from inputs.watched_objects import READER, description, pod_object
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sized
 
     from alignup.control_plane.api_server.objects import WatchedPod
     from alignup.node import Node
@@ -100,6 +100,7 @@ class WatchedKubelets:
         faults: whether lists are behind, and events repeated, mixed up and wrong.
         pace: seconds between what happens, on average.
         leaves: whether nodes leave and come back, and leaders are replaced.
+        strangers: whether there are pods of another scheduler, and static ones.
     """
 
     def __init__(
@@ -111,11 +112,13 @@ class WatchedKubelets:
         faults: bool = True,
         pace: float = 1.0,
         leaves: bool = False,
+        strangers: bool = True,
     ) -> None:
         self.random = Random(seed)
         self.faults = faults
         self.pace = pace
         self.leaves = leaves
+        self.strangers = strangers
         self.now = 0.0
         self.kubelets = {name: EMPTY.copy() for name in names}
         self.templates = [self._template(number, size) for number, size in enumerate(sizes)]
@@ -184,23 +187,31 @@ class WatchedKubelets:
             self.check()
         self.now = moment
 
-    def step(self) -> None:
-        """Let something happen, and some time pass."""
-        actions = (
+    def _actions(self) -> list[tuple[float, Callable[[], None]]]:
+        """Return what may happen, and how often."""
+        chosen: list[tuple[float, Callable[[], None]]] = [
             (8, self._schedule),
-            (3, self._bind_elsewhere),
-            (2, self._start_static),
             (6, self._finish),
             (3, self._delete),
             (2, self._delete_by_force),
-            (1, self._end_static),
-            (2, self._lose_copy),
             (1, self._lose_report),
-        )
-        faults = ((2, self._repeat), (2, self._lose_node), (1, self._list_behind))
-        chosen = (*actions, *faults) if self.faults else actions
+        ]
+        if self.strangers:
+            chosen += [
+                (3, self._bind_elsewhere),
+                (2, self._start_static),
+                (1, self._end_static),
+                (2, self._lose_copy),
+            ]
+        if self.faults:
+            chosen += [(2, self._repeat), (2, self._lose_node), (1, self._list_behind)]
         if self.leaves:
-            chosen = (*chosen, (0.3, self._leave), (0.03, self.follow))
+            chosen += [(0.3, self._leave), (0.03, self.follow)]
+        return chosen
+
+    def step(self) -> None:
+        """Let something happen, and some time pass."""
+        chosen = self._actions()
         weights = [weight for weight, _ in chosen]
         (action,) = self.random.choices([action for _, action in chosen], weights)
         action()
@@ -214,7 +225,7 @@ class WatchedKubelets:
         collections = (
             *(state.pods, state.by_node, state.assumed, state.uncertain, state.changed),
             *(state._vanished, state._unreported, state._unordered, state._silent, state._reports),
-            *(self.answers.asked, self.answers.waiting, self.answers._kept),
+            *self._collections(),
         )
         members = [self._member(name) for name in state.members]
         return sum(map(len, collections)) + sum(
@@ -225,6 +236,10 @@ class WatchedKubelets:
                 *(member._doubted, member._written_off),
             )
         )
+
+    def _collections(self) -> tuple[Sized, ...]:
+        """Return what is kept beside the state."""
+        return self.answers.asked, self.answers.waiting, self.answers._kept
 
     def settle(self) -> None:
         """Let everything become known, and compare the state with the kubelets."""
@@ -551,7 +566,7 @@ class WatchedKubelets:
             del self.static[uid]
         for pod in self.kubelets.pop(name).pods:
             self.told.discard(pod.uid)
-        self.state.node_gone(name)
+        self._learn_node(name, is_there=False)
         self.state.report_gone(name)
         self.reported.pop(name)
         self._to_report.discard(name)
@@ -562,8 +577,14 @@ class WatchedKubelets:
     def _join(self, name: str) -> None:
         self.kubelets[name] = EMPTY.copy()
         self.reported[name] = set()
-        self.state.node_seen(name, {})
+        self._learn_node(name, is_there=True)
         self._publish(name)
+
+    def _learn_node(self, name: str, *, is_there: bool) -> None:
+        if is_there:
+            self.state.node_seen(name, {})
+        else:
+            self.state.node_gone(name)
 
     # Faults.
 

@@ -320,7 +320,7 @@ class Keeper:
         own_uids += [*(pod.uid for pod in self.queue), *self.groups.uids]
         for uid in own_uids:
             if uid not in bound and uid not in waiting:
-                self.pod_gone(uid, now)
+                self.pod_vanished(uid, now)
 
         for uid in bound.intersection(self.places):
             self._settle(uid)
@@ -342,8 +342,16 @@ class Keeper:
     def pod_vanished(self, uid: str, now: float) -> None:
         """Take in that a pod was deleted, or is not selected any more.
 
-        Its kubelet may be at it still: see `ClusterState.pod_vanished`.
+        Its kubelet may be at it still: see `ClusterState.pod_vanished`. One that was let go and is
+        missing may have been bound meanwhile.
         """
+        place = self.places.get(uid)
+        for name in () if place is None else place.nodes:
+            uid_there = _uid_on(place, name)
+            if uid_there in self.state.assumed:
+                self._load_of(name).remove(self.state.pods[uid_there].pod)
+                self.state.pod_vanished(uid_there, now)
+
         self._forget_pod(uid)
         self.state.pod_vanished(uid, now)
 
@@ -394,6 +402,9 @@ class Keeper:
         place = self.places.get(uid)
         if place is not None:
             self._placed_seen(place, pod, now)
+            return
+
+        if uid in self.state.pods:  # as it was before its binding: no server takes one back
             return
 
         if not pod.waits:
@@ -517,8 +528,9 @@ class Keeper:
         held_uid = _uid_on(self.places[uid], name)
         held = self.state.pods.get(held_uid)
         if held is not None and held_uid in self.state.assumed:
-            self._load_of(name).remove(held.pod)
             self.state.assumed_wrongly(held_uid)
+            if held_uid not in self.state.pods:
+                self._load_of(name).remove(held.pod)
 
     def _settle(self, uid: str, bound_to: str = "") -> None:
         """End a place: the pod is bound, or will not be; what it was bound to stays counted."""

@@ -169,14 +169,15 @@ class KeeperService:
             self._wake.set()
 
         def gone(pod: WatchedPod | WaitingPod) -> None:
-            watched = pod.watched if isinstance(pod, WaitingPod) else pod
-            if watched.has_ended:
-                keeper.pod_gone(watched.pod.uid, self.clock())
+            if isinstance(pod, WaitingPod):  # it was never bound
+                keeper.pod_gone(pod.uid, self.clock())
+            elif pod.has_ended:
+                keeper.pod_gone(pod.pod.uid, self.clock())
             else:
                 # the event shows it as it was before, also where it has ended since
-                keeper.pod_vanished(watched.pod.uid, self.clock())
-                if keeper.state.is_vanished(watched.pod.uid):
-                    self.watch.look_for(watched.pod)
+                keeper.pod_vanished(pod.pod.uid, self.clock())
+                if keeper.state.is_vanished(pod.pod.uid):
+                    self.watch.look_for(pod.pod)
             self._wake.set()
 
         return Calls(listed, seen, gone)
@@ -435,17 +436,25 @@ class KeeperService:
             if error.status != api_client.MISSING:
                 self.keeper.refused(pod, self.clock())
                 raise
-            self.keeper.pod_gone(pod.uid, self.clock())
+            self._is_deleted(pod)
             return
 
         if not isinstance(newest, WaitingPod):
             self.keeper.pod_seen(newest, self.clock())
         elif newest.uid != pod.uid:
-            self.keeper.pod_gone(pod.uid, self.clock())
+            self._is_deleted(pod)
         else:
             self.keeper.pod_seen(newest, self.clock())
             if newest.is_gated:
                 self.keeper.refused(pod, self.clock())
+
+    def _is_deleted(self, pod: WaitingPod) -> None:
+        """Take in that a pod was looked for and is not there.
+
+        It may have been let go by a patch whose answer was lost, and bound.
+        """
+        self.keeper.pod_vanished(pod.uid, self.clock())
+        self.keeper.state.pod_missing(pod.uid, self.clock())
 
 
 def patch_of(decision: Release | Plan) -> dict[str, Any]:

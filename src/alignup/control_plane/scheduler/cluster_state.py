@@ -240,10 +240,13 @@ class ClusterState:
     def assumed_wrongly(self, uid: str) -> None:
         """Take in that a pod, which counts as bound, was not bound and will not be there.
 
-        No kubelet has seen it: the pods that were admitted on top of it never were beside it.
+        No kubelet has seen it: the pods that were admitted on top of it never were beside it. Where
+        a report lists it, somebody else has bound it there: it stays, and a list will tell.
         """
         pod = self.pods.get(uid)
         if pod is None or uid not in self.assumed:
+            return
+        if isinstance(self.members.get(pod.node), ExactMember) and self._is_listed(pod):
             return
 
         del self.pods[uid], self.assumed[uid]
@@ -357,7 +360,9 @@ class ClusterState:
     def _count(self, pod: WatchedPod, now: float) -> None:
         uid = pod.pod.uid
         is_new = self.pods.get(uid) is None
-        self._vanished.pop(uid, None)
+        vanished = self._vanished.pop(uid, None)
+        if vanished is not None and vanished.pod.node != pod.node:
+            self._end(vanished.pod, now)
         self.pods[uid] = pod
         self.by_node.setdefault(pod.node, {})[uid] = pod
         if is_new:

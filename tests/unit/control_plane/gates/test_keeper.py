@@ -130,6 +130,84 @@ def test_what_a_report_lists_stays_taken_until_both_say_that_it_ended() -> None:
     assert given(keeper.decide(4)) == {"q": ("a",)}
 
 
+@pytest.mark.parametrize("how", ["event", "list"])
+@pytest.mark.parametrize("reported", [True, False])
+def test_a_pod_that_is_seen_no_longer_keeps_what_it_holds_until_that_is_sure(how, reported) -> None:
+    """Its kubelet may be at it still; its scheduler counts it no more."""
+    keeper = keeper_of("a")
+    pod = bound("p", "a", cpu=4)
+    holder = EMPTY.copy()
+    assert holder.admit(pod.pod)
+    keeper.pod_seen(pod, 1)
+    if reported:
+        keeper.state.report_seen(exact("a", holder), 1)
+    keeper.pod_seen(waiting_pod("q", cpu=4), 2)
+    if how == "event":
+        keeper.pod_vanished("uid-p", 3)
+    else:
+        keeper.pods_listed([waiting_pod("q", cpu=4)], 3, is_cached=True)
+    assert keeper._load_of("a").amounts["cpu"] == 0
+    keeper.state.tick(10)
+    assert given(keeper.decide(10)) == {}
+
+    if reported:
+        keeper.state.report_seen(exact("a"), 11)
+        keeper.reported(["a"])
+    else:
+        keeper.state.pod_missing("uid-p", 11)
+        keeper.state.tick(14)
+    assert given(keeper.decide(14)) == {"q": ("a",)}
+
+
+def test_a_pod_that_was_let_go_and_is_missing_may_have_been_bound_meanwhile() -> None:
+    """It was bound and deleted by force while nobody watched: its kubelet is at it still."""
+    keeper = keeper_of("a")
+    keeper.pod_seen(waiting_pod("p", cpu=4), 1)
+    assert given(keeper.decide(1)) == {"p": ("a",)}
+    keeper.pod_seen(waiting_pod("q", cpu=4), 2)
+    keeper.pods_listed([waiting_pod("q", cpu=4)], 3)
+    assert keeper.places == {}
+    assert given(keeper.decide(3)) == {}
+    keeper.pods_listed([waiting_pod("q", cpu=4)], 14)
+    keeper.state.tick(15)
+    assert given(keeper.decide(15)) == {"q": ("a",)}
+
+
+def test_a_pod_shown_as_it_was_before_its_binding_stays_bound() -> None:
+    """As the answer to a question asked before: no place is kept for it, nor given up."""
+    keeper = keeper_of("a", "b")
+    keeper.pod_seen(waiting_pod("p", cpu=4), 1)
+    (release,) = keeper.decide(1)
+    pod = bound("p", release.nodes[0], cpu=4)
+    keeper.pod_seen(pod, 2)
+    for earlier in (let_go("p", release.nodes, cpu=4), waiting_pod("p", cpu=4)):
+        keeper.pod_seen(earlier, 3)
+        assert keeper.places == {}
+        assert not keeper.state.assumed
+        assert keeper.state.pods["uid-p"].node == release.nodes[0]
+        assert given(keeper.decide(3)) == {}
+
+
+def test_a_place_that_is_reported_is_not_taken_back() -> None:
+    """Its pod is bound there, and the event that says so is late: the sums count it once."""
+    keeper = keeper_of("a")
+    keeper.pod_seen(waiting_pod("p", cpu=1), 1)
+    keeper.decide(1)
+    holder = EMPTY.copy()
+    assert holder.admit(bound("old", "a", cpu=1).pod)
+    assert holder.admit(bound("p", "a", cpu=1).pod)
+    holder.remove("uid-old")
+    keeper.state.report_seen(exact("a", holder), 2)
+    member = keeper.state.members["a"]
+    cpus = member.node.cpu.cpus("uid-p", "main")
+    keeper.pod_seen(bound("other", "a", cpu=1), 3)
+    assert member.node.cpu.cpus("uid-p", "main") == cpus
+    assert keeper._load_of("a").amounts["cpu"] == 2000
+    keeper.pod_seen(bound("p", "a", cpu=1), 4)
+    assert member.node.cpu.cpus("uid-p", "main") == cpus
+    assert keeper._load_of("a").amounts["cpu"] == 2000
+
+
 def test_a_node_with_a_place_that_is_not_bound_takes_only_equal_pods() -> None:
     keeper = keeper_of("a")
     keeper.pod_seen(waiting_pod("p", cpu=1), 1)

@@ -488,6 +488,38 @@ def test_a_report_that_lists_a_pod_that_was_missed_before_lets_it_be_looked_for_
     assert not admits(state, "n", cpu=4)
 
 
+def test_a_pod_that_vanished_and_is_seen_elsewhere_holds_nothing_where_it_was() -> None:
+    state = ClusterState()
+    for name in ("n", "m"):
+        state.report_seen(exact(name), 0)
+    state.pod_seen(watched("a", "n", cpu=4), 0)
+    state.pod_vanished("uid-a", 1)
+    state.pod_seen(watched("a", "m", cpu=4), 2)
+    assert admits(state, "n", cpu=4)
+    assert not admits(state, "m", cpu=4)
+
+
+def test_a_pod_that_counts_as_bound_and_is_reported_is_not_taken_back() -> None:
+    """Its binding was refused here, because somebody else had bound it there."""
+    state, kubelet = ClusterState(), EMPTY.copy()
+    for name in ("old", "a"):
+        kubelet.admit(watched(name, cpu=3).pod)
+    kubelet.remove("uid-old")
+    state.report_seen(exact("n"), 0)
+    state.assume(watched("a", "n", cpu=3), 0)
+    state.report_seen(exact("n", holdings=kubelet), 1)
+    assert str(state.members["n"].node.cpu.free_cpus) == "1-3,7"
+    state.assumed_wrongly("uid-a")
+    assert str(state.members["n"].node.cpu.free_cpus) == "1-3,7"
+    state.pod_seen(watched("a", "n", cpu=3), 2)
+    assert str(state.members["n"].node.cpu.free_cpus) == "1-3,7"
+
+    # a list without it tells that it is gone
+    state.assume(watched("b", "n", cpu=3), 3)
+    state.assumed_wrongly("uid-b")
+    assert "uid-b" not in state.pods
+
+
 def test_a_pod_that_was_looked_for_in_vain_holds_nothing_soon_after() -> None:
     state = ClusterState()
     state.report_seen(exact("n"), 0)

@@ -1,0 +1,300 @@
+"""A keeper of gated pods in the cluster of `models.watched_kubelets`.
+
+Pods are made with the gate. What the keeper decides is written some time later, or refused; a
+scheduler binds what was let go to one of its nodes. A new leader knows what is listed, and writes
+into all pods that wait first, as `alignup.control_plane.gates.keeper_service` does, so that patches
+of the one before come too late. What is checked is the same.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from alignup.control_plane.gates.keeper import Keeper, Label, Release
+from alignup.control_plane.gates.scheduler_rules import NodeLoad
+from alignup.control_plane.gates.waiting_pods import PLACE_LABEL, WaitingPod
+from alignup.control_plane.scheduler.cluster_state import ClusterState
+from alignup.kubernetes.node_fit import NodeObject
+from alignup.records import replace
+from inputs.waiting_pods import GATED_READER, gated_object
+from inputs.watched_objects import GIBI
+from models.watched_kubelets import GRACE, SIZES, WatchedKubelets
+
+if TYPE_CHECKING:
+    from collections.abc import Sized
+
+    from alignup.control_plane.api_server.objects import WatchedPod
+    from alignup.kubelet.node_resource_topology.report import Report
+
+ROOM = {"cpu": 7000, "memory": 15 * GIBI, "pods": 110, "example.com/gpu": 2}
+MOST_WAITING = 10
+
+
+class GatedKubelets(WatchedKubelets):
+    """One run; arguments as for `WatchedKubelets`."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        # What the API server has: pods that are not bound, and what labels nodes have.
+        self.waiting: dict[str, WaitingPod] = {}
+        self.labels: dict[str, set[str]] = {}
+        self._decides_soon = False
+        self._learnt = 0.0
+        super().__init__(*args, **options)
+        self._gated_templates = [
+            self._gated_template(f"g{number}", size)
+            for number, size in enumerate(options.get("sizes", SIZES))
+        ]
+
+    @staticmethod
+    def _gated_template(name: str, size: dict[str, object]) -> WaitingPod:
+        made = gated_object(name, spec={"terminationGracePeriodSeconds": GRACE}, **size)
+        pod = GATED_READER.decode(json.dumps(made).encode())
+        assert isinstance(pod, WaitingPod)
+        return pod
+
+    def follow(self) -> None:
+        """Let another keeper lead, which knows what is listed."""
+        self.keeper = Keeper(ClusterState())
+        self.state = self.keeper.state
+        self.told.clear()
+        self._events = [
+            event for event in self._events if not event[2].func.__name__.startswith("_learn")
+        ]
+        self.reported = {name: set() for name in self.kubelets}
+        self.keeper.nodes_listed([self._node(name) for name in self.kubelets], self.now)
+        self._list(is_cached=False)
+        for name in self.kubelets:
+            self._learn_report(self._report(name), name)
+        self._begin_term()
+
+    def _begin_term(self) -> None:
+        """Begin to lead: what was sent before and is still on its way comes to nothing."""
+        self._list(is_cached=False)
+        self.keeper.begin_term(self.now)
+        for pod in self.keeper.gated:
+            newest = self.waiting.get(pod.uid)
+            if newest is not None:
+                self._change_waiting(_written(newest))
+        self._list(is_cached=False)
+
+    def _collections(self) -> tuple[Sized, ...]:
+        keeper = self.keeper
+        return (
+            *(list(keeper.queue), keeper.places, keeper._loads, keeper._placeless, keeper._parked),
+            *(keeper._due, keeper._last_pods, keeper._unreported, keeper._changed),
+            *(keeper._suspect, keeper._unasked, keeper._misplaced, keeper._kept, keeper._labels),
+            *(keeper._labelling, keeper._nodes, *keeper._last_pods.values()),
+        )
+
+    def _actions(self) -> list[Any]:
+        actions = [*super()._actions(), (1, self._delete_waiting)]
+        if self.leaves:
+            actions.append((0.03, self._begin_term))
+        return actions
+
+    def check(self) -> None:
+        """Check what always holds, and that the sums are those of all pods that count as bound."""
+        super().check()
+        for name in self.kubelets:
+            load = NodeLoad()
+            for watched in self.state.by_node.get(name, {}).values():
+                load.add(watched.pod)
+            kept = self.keeper._load_of(name)
+            assert (+kept.amounts, kept.pods) == (+load.amounts, load.pods), (self.now, name)
+
+    # What the keeper learns.
+
+    def _node(self, name: str) -> NodeObject:
+        labels = dict.fromkeys(self.labels.get(name, ()), "true")
+        return NodeObject(name, labels=labels, allocatable=ROOM)
+
+    def _learn_node(self, name: str, *, is_there: bool) -> None:
+        if is_there:
+            self.keeper.node_seen(self._node(name), self.now)
+        else:
+            self.labels.pop(name, None)
+            self.keeper.node_gone(name, self.now)
+        self._wake()
+
+    def _learn(self, kind: str, pod: WatchedPod | WaitingPod) -> None:
+        keeper = self.keeper
+        if kind == "seen":
+            keeper.pod_seen(pod, self.now)
+            if not isinstance(pod, WaitingPod):
+                self._tell(pod.pod.uid, pod)
+        elif isinstance(pod, WaitingPod):
+            keeper.pod_gone(pod.uid, self.now)
+        elif pod.has_ended:
+            keeper.pod_gone(pod.pod.uid, self.now)
+        else:
+            uid = pod.pod.uid
+            keeper.pod_vanished(uid, self.now)
+            if self.state.is_vanished(uid):
+                self._later(0.0, 1.0, partial(self._learn_lookup, uid))
+        self._wake()
+
+    def _learn_lookup(self, uid: str) -> None:
+        if self.state.is_vanished(uid):
+            if uid in self.bound:
+                self._learn("seen", self.bound[uid])
+            elif uid in self.ended:
+                self.keeper.pod_gone(uid, self.now)
+            self.state.pod_missing(uid, self.now)
+        self._wake()
+
+    def _learn_report(self, report: Report, name: str) -> None:
+        super()._learn_report(report, name)
+        self.keeper.reported([name])
+        self._wake()
+
+    def _list(self, *, is_cached: bool) -> None:
+        """List all pods, in full or as the server remembers them, which is not older than seen."""
+        pods: dict[str, Any] = {**self.bound, **self.waiting}
+        if is_cached and self.faults:
+            self._prune()
+            newer = [kept for at, kept in self.snapshots if at >= self._learnt]
+            pods = self.random.choice(newer) if newer else pods
+        if not is_cached:
+            self.full_list = self.now
+            self._learnt = self.now
+        listed = list(pods.values())
+        self.keeper.pods_listed(listed, self.now, self.now, is_cached=is_cached)
+        for uid, pod in pods.items():
+            if not isinstance(pod, WaitingPod):
+                self._tell(uid, pod)
+        self._wake()
+
+    def _event(self, kind: str, pod: Any, name: str = "pods") -> None:
+        super()._event(kind, pod, name)
+        self._push(0.0, 1.0, partial(self._note_learnt, self.now))
+
+    def _note_learnt(self, moment: float) -> None:
+        self._learnt = max(self._learnt, moment)
+
+    def _changed_bound(self) -> None:
+        super()._changed_bound()
+        self.snapshots[-1] = self.now, {**self.bound, **self.waiting}
+
+    # What happens to pods that are not bound.
+
+    def _change_waiting(self, pod: WaitingPod) -> None:
+        self.waiting[pod.uid] = pod
+        self._changed_bound()
+        self._event("seen", pod)
+
+    def _schedule(self) -> None:
+        """Make a pod with the gate."""
+        if len(self.waiting) < MOST_WAITING and self._gated_templates:
+            template = self.random.choice(self._gated_templates)
+            uid = f"p{next(self._numbers)}"
+            pod = template.watched.pod.renamed(uid=uid, name=uid)
+            watched = replace(template.watched, pod=pod)
+            self._change_waiting(replace(template, watched=watched))
+
+    def _delete_waiting(self) -> None:
+        if self.waiting:
+            uid = self.random.choice(sorted(self.waiting))
+            pod = self.waiting.pop(uid)
+            self._changed_bound()
+            self._event("gone", pod)
+
+    # What the keeper decides.
+
+    def _wake(self) -> None:
+        if not self._decides_soon:
+            self._decides_soon = True
+            self._later(0.0, 0.5, self._decide)
+
+    def _tick(self) -> None:
+        super()._tick()
+        self._wake()
+
+    def _decide(self) -> None:
+        self._decides_soon = False
+        for decision in self.keeper.decide(self.now):
+            if isinstance(decision, Label):
+                self._later(0.0, 0.5, partial(self._write_label, self.keeper, decision))
+            else:
+                self._later(0.0, 0.5, partial(self._let_go, self.keeper, decision))
+
+    def _write_label(self, keeper: Keeper, label: Label) -> None:
+        if label.node not in self.kubelets or self.random.random() < 0.05:
+            keeper.label_refused(label)
+            return
+
+        keys = self.labels.setdefault(label.node, set())
+        if label.is_set:
+            keys.add(label.key)
+        else:
+            keys.discard(label.key)
+        self._later(0.0, 0.5, partial(self._learn_label, label.node), f"node {label.node}")
+
+    def _learn_label(self, name: str) -> None:
+        if name in self.kubelets:
+            self._learn_node(name, is_there=True)
+
+    def _let_go(self, keeper: Keeper, release: Release) -> None:
+        """Take a patch of a keeper, who may have been replaced meanwhile."""
+        pod = release.pod
+        if self.random.random() < 0.02:
+            keeper.refused(pod, self.now, for_good=True)
+            return
+
+        newest = self.waiting.get(pod.uid)
+        if newest is None or newest.version != pod.version:
+            self._look_again(keeper, pod)
+            return
+
+        self.outcomes["let go"] += 1
+        self._change_waiting(_written(replace(newest, is_gated=False, place=release.nodes)))
+        self._later(0.0, 3.0, partial(self._bind, pod.uid, release.nodes))
+        if self.random.random() < 0.05:  # the answer was lost, and it is sent again
+            self._later(0.0, 3.0, partial(self._look_again, keeper, pod))
+
+    def _look_again(self, keeper: Keeper, pod: WaitingPod) -> None:
+        """Let a keeper learn, some time later, what has become of a pod."""
+        newest = self.bound.get(pod.uid) or self.waiting.get(pod.uid)
+        self._later(0.0, 1.0, partial(self._looked_again, keeper, pod, newest))
+
+    def _looked_again(
+        self, keeper: Keeper, pod: WaitingPod, newest: WatchedPod | WaitingPod | None
+    ) -> None:
+        if newest is None:
+            keeper.pod_vanished(pod.uid, self.now)
+            keeper.state.pod_missing(pod.uid, self.now)
+            return
+
+        keeper.pod_seen(newest, self.now)
+        if keeper is self.keeper and not isinstance(newest, WaitingPod):
+            self._tell(pod.uid, newest)
+        if isinstance(newest, WaitingPod) and newest.is_gated:
+            keeper.refused(pod, self.now)
+
+    def _bind(self, uid: str, names: tuple[str, ...]) -> None:
+        """Bind a pod that was let go, as its scheduler does."""
+        pod = self.waiting.get(uid)
+        if pod is None:
+            return
+
+        label = PLACE_LABEL + uid
+        places = [
+            name
+            for name in self.kubelets
+            if not names or name in names or label in self.labels.get(name, ())
+        ]
+        if not places or self.random.random() < 0.1:
+            self._later(1.0, 10.0, partial(self._bind, uid, names))
+            return
+
+        del self.waiting[uid]
+        self.outcomes["bound"] += 1
+        placed = replace(pod.watched, node=self.random.choice(places))
+        self._put(placed)
+        self._later(0.0, 3.0, partial(self._admit, placed), placed.node)
+
+
+def _written(pod: WaitingPod) -> WaitingPod:
+    """Return a pod as it is after a change."""
+    return replace(pod, version=str(int(pod.version) + 1))

@@ -1,0 +1,47 @@
+"""A keeper of gated pods in random days of a cluster (see `models.gated_kubelets`)."""
+
+from __future__ import annotations
+
+import pytest
+
+from inputs.strategies import counts
+from models.gated_kubelets import GatedKubelets
+
+DAY = 86_400.0
+
+
+@pytest.mark.parametrize("steps", counts(250, 20_000))
+@pytest.mark.parametrize("strangers", [True, False])
+def test_no_place_is_given_on_what_a_kubelet_still_holds(strangers, steps) -> None:
+    """Where nobody else binds pods, kubelets refuse none, though new keepers lead."""
+    bound = 0
+    for seed in range(0, steps, 250):
+        cluster = GatedKubelets(seed, leaves=True, faults=strangers, strangers=strangers)
+        for _ in range(250):
+            cluster.step()
+        cluster.settle()
+        bound += cluster.outcomes["bound"]
+        if not strangers:
+            assert cluster.outcomes["refused"] == 0
+    assert bound > steps / 10
+
+
+@pytest.mark.parametrize("days", [0.1, pytest.param(7, marks=pytest.mark.slow)])
+def test_a_week_of_a_keeper_grants_nothing_twice_and_keeps_no_more_than_its_first_day(
+    days, capsys
+) -> None:
+    """Pods come and go, nodes leave, static pods are made again, leaders are replaced."""
+    cluster = GatedKubelets(1, pace=20.0, leaves=True)
+    kept = []
+    while cluster.now < days * DAY:
+        cluster.step()
+        kept.append(cluster.kept)
+    cluster.settle()
+    if days >= 1:
+        with capsys.disabled():
+            # a long run tells its numbers
+            print(f"{days} days: {dict(cluster.outcomes)}, at most {max(kept)} kept")  # noqa: T201
+    assert cluster.outcomes["bound"] > 500 * days
+
+    first_day, last_day = kept[: len(kept) // 7], kept[-len(kept) // 7 :]
+    assert max(last_day) < 1.5 * max(first_day) + 20
