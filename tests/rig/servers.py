@@ -38,6 +38,7 @@ GROUPS = {
     "RoleBinding": "rolebindings",
     "Namespace": "namespaces",
     "ServiceAccount": "serviceaccounts",
+    "PriorityClass": "priorityclasses",
 }
 ALIGNUP = [sys.executable, "-m", "alignup"]
 

@@ -15,6 +15,7 @@ import yaml
 
 from alignup.control_plane.gates.keeper_service import SEEN_BY
 from alignup.control_plane.gates.node_affinity import GATE
+from alignup.control_plane.gates.placeholders import NAMESPACE
 from alignup.control_plane.gates.waiting_pods import PLACE, PLACE_LABEL
 from rig.control_plane import free_address
 from rig.servers import ALIGNUP, DEPLOY, Server, alignup, control_plane, wait_for
@@ -33,9 +34,9 @@ CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
-def gated(name: str, **spec: Any) -> dict[str, Any]:
-    """Return a pod of six CPUs that waits behind the gate."""
-    amounts = {"cpu": "6", "memory": "1Gi"}
+def gated(name: str, cpus: int = 6, **spec: Any) -> dict[str, Any]:
+    """Return a pod that waits behind the gate."""
+    amounts = {"cpu": str(cpus), "memory": "1Gi"}
     container = {"name": "a", "image": "none", "resources": {"limits": amounts}}
     return {
         "apiVersion": "v1",
@@ -208,3 +209,37 @@ def test_less_important_pods_go_within_budgets_and_one_where_one_is_enough() -> 
         assert "default/high" in said["message"]
         assert high["spec"]["nodeName"] in said["message"]
         check_words(output)
+
+
+@pytest.mark.parametrize("autoscaler", ["karpenter", "cluster-autoscaler"])
+def test_a_pod_that_waits_long_is_seen_by_an_autoscaler_and_gets_the_new_node(autoscaler) -> None:
+    """The autoscaler is played: a node comes, on which the scheduler puts the placeholder."""
+    options = (f"--placeholders={autoscaler}", "--patience=1")
+    with deployed_rig(1) as (plane, server), keeper(plane, server, *options) as output:
+        create(server, gated("large", cpus=20))
+        path = f"/api/v1/namespaces/{NAMESPACE}/pods"
+        deadline = time.monotonic() + 30
+        while not refused(server.get(path)["items"]):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+        new, known = free_address(), ("--kubeconfig", plane.kubeconfig, "--listen")
+        machine = ("--machine", "dgx-h100")
+        with alignup("fleet", *known, new, *machine, ready=f"http://{new}/healthz"):
+            large = until(server, "large", runs)
+            assert large["spec"]["nodeName"].startswith("dgx-h100")
+            deadline = time.monotonic() + 30
+            while server.get(path)["items"]:
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+
+        check_words(output)
+
+
+def refused(pods: list[dict[str, Any]]) -> bool:
+    """Return whether there is a pod of which its scheduler has said that no node takes it."""
+    return any(
+        condition["type"] == "PodScheduled" and condition.get("reason") == "Unschedulable"
+        for pod in pods
+        for condition in pod["status"].get("conditions", ())
+    )

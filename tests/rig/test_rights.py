@@ -26,8 +26,10 @@ from alignup.control_plane.api_server.groups import GROUP_OBJECTS
 from alignup.control_plane.api_server.leader import LEADER
 from alignup.control_plane.gates.keeper_service import SEEN_BY
 from alignup.control_plane.gates.node_affinity import GATE, pinned
+from alignup.control_plane.gates.placeholders import NAMESPACE, PRESENT, placeholder_of
 from alignup.control_plane.gates.waiting_pods import PLACE, PLACE_LABEL
 from alignup.control_plane.scheduler.extender_service import WOKEN
+from inputs.waiting_pods import waiting_pod
 from rig.servers import BIN, DEPLOY, Server, control_plane
 
 if TYPE_CHECKING:
@@ -198,6 +200,34 @@ def gated_pod(name: str, *gates: str, **more: Any) -> dict[str, Any]:
 
 
 LET_GO = gated_pod("placed", GATE)
+
+
+PLACEHOLDER = placeholder_of(waiting_pod("w", cpu=3), "karpenter", ())
+PLACEHOLDER_FIELDS = frozenset(
+    f"spec.{name}"
+    for name in (
+        "activeDeadlineSeconds",
+        "dnsPolicy",
+        "enableServiceLinks",
+        "hostUsers",
+        "hostname",
+        "hostnameOverride",
+        "imagePullSecrets",
+        "nodeSelector",
+        "preemptionPolicy",
+        "readinessGates",
+        "restartPolicy",
+        "schedulerName",
+        "schedulingGates",
+        "setHostnameAsFQDN",
+        "shareProcessNamespace",
+        "subdomain",
+        "terminationGracePeriodSeconds",
+        "tolerations",
+        "topologySpreadConstraints",
+    )
+)
+"""What may be otherwise in a pod in which nothing ever runs."""
 
 
 def let_go(**more: Any) -> dict[str, Any]:
@@ -379,6 +409,20 @@ WRITES = {
             pod("moved", "default"),
         ),
         Work(("events", "create"), "POST", EVENTS, event("alignup-gates"), EVENT_FIELDS),
+        Work(
+            ("nodes", "patch"),
+            "PATCH",
+            f"{NODES}/a",
+            {"metadata": {"labels": {PRESENT: "true"}}},
+        ),
+        Work(
+            ("pods", "create"),
+            "POST",
+            f"/api/v1/namespaces/{NAMESPACE}/pods",
+            PLACEHOLDER,
+            PLACEHOLDER_FIELDS,
+        ),
+        Work(("pods", "delete"), "DELETE", POD.format(NAMESPACE, "placeholder-uid-w")),
         Work(("leases", "create"), "POST", LEASES, GATES_LEASE, LEASE_FIELDS),
         Work(("leases", "get"), "GET", f"{LEASES}/alignup-gates"),
         Work(("leases", "update"), "PUT", f"{LEASES}/alignup-gates", GATES_LEASE, LEASE_FIELDS),
@@ -670,6 +714,9 @@ def test_each_token_may_do_what_its_work_takes_and_nothing_else(capsys) -> None:
             print(f"{account:20} {method:7} {answer:18} {count}")  # noqa: T201
 
 
+RECREATED = {("leases", "create"), ("noderesourcetopologies", "create"), ("pods", "create")}
+
+
 def unfinished_work(cluster: Cluster, account: str, works: list[Work]) -> Iterator[Any]:
     """Yield what does not go through of an account's work.
 
@@ -678,7 +725,7 @@ def unfinished_work(cluster: Cluster, account: str, works: list[Work]) -> Iterat
     everything = [*reads(account), *works]
     for work in everything:
         # it is there by now
-        if work.right in {("leases", "create"), ("noderesourcetopologies", "create")}:
+        if work.right in RECREATED:
             cluster.server.ask("DELETE", f"{work.path}/{work.body['metadata']['name']}")
         if work.pod is not None:
             cluster.renew(work.pod)
@@ -871,6 +918,29 @@ ATTACKS: dict[str, list[tuple[Any, ...]]] = {
         ("PATCH", POD.format("alignup", "own"), IMAGE, JSON_PATCH),
         ("PATCH", POD.format("default", "moved") + "/status", {"status": {"phase": "Failed"}}),
         ("DELETE", POD.format("default", "moved"), None),
+        ("DELETE", POD.format("alignup", "other"), None),
+        *(
+            ("POST", f"/api/v1/namespaces/{namespace}/pods", pod("placeholder-x", namespace))
+            for namespace in ("default", "alignup", NAMESPACE)
+        ),
+        *(
+            (
+                "POST",
+                f"/api/v1/namespaces/{NAMESPACE}/pods",
+                put(put(PLACEHOLDER, "metadata.name", "placeholder-x"), path, given),
+            )
+            for path, given in (
+                ("metadata.name", "other"),
+                ("metadata.annotations", {"a": "b"}),
+                ("spec.nodeName", "a"),
+                ("spec.priorityClassName", "system-node-critical"),
+                ("spec.serviceAccountName", "other"),
+                ("spec.automountServiceAccountToken", True),
+                ("spec.volumes", [{"name": "v", "emptyDir": {}}]),
+                ("spec.containers", pod("x", "default")["spec"]["containers"]),
+                ("spec.initContainers", pod("x", "default")["spec"]["containers"]),
+            )
+        ),
         (
             "POST",
             POD.format("default", "moved") + "/eviction",

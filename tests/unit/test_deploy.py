@@ -26,6 +26,7 @@ from alignup.cli.program import program
 from alignup.control_plane.api_server.api_client import TOPOLOGIES
 from alignup.control_plane.api_server.groups import GROUP_OBJECTS
 from alignup.control_plane.api_server.leader import LEADER
+from alignup.control_plane.gates.placeholders import NAMESPACE
 from alignup.control_plane.serving import GRACE, tls_context
 from alignup.text.documents import read_documents
 from alignup.version import VERSION
@@ -42,7 +43,7 @@ def documents(name: str) -> list[dict[str, Any]]:
 
 
 ALL = [document for name in MANIFESTS for document in documents(name)]
-OPTIONAL = documents("gates-evict-rbac.yaml")
+OPTIONAL = [*documents("gates-evict-rbac.yaml"), *documents("gates-placeholders-rbac.yaml")]
 
 
 def of_kind(*kinds: str) -> list[dict[str, Any]]:
@@ -62,6 +63,7 @@ def test_every_manifest_is_in_the_kustomization() -> None:
         "alerts.yaml",
         "certificates.yaml",
         "gates-evict-rbac.yaml",
+        "gates-placeholders-rbac.yaml",
         "krew.yaml",
         "kustomization.yaml",
         "monitors.yaml",
@@ -135,19 +137,30 @@ def test_values_of_the_chart_are_followed() -> None:
     check_words(list(container["args"]), {variable["name"] for variable in container["env"]})
 
 
-def test_evictions_are_an_option_of_the_chart() -> None:
-    before, objects = named(rendered()), named(rendered("--set", "gates.evict=true"))
+def test_evictions_and_placeholders_are_options_of_the_chart() -> None:
+    values = ("--set", "gates.evict=true", "--set", "gates.placeholders=karpenter")
+    before, objects = named(rendered()), named(rendered(*values))
     assert objects.keys() - before.keys() == named(OPTIONAL).keys()
     spec = objects["Deployment", "alignup", "alignup-gates"]["spec"]["template"]["spec"]
-    assert "--evict" in spec["containers"][0]["args"]
+    assert {"--evict", "--placeholders=karpenter"} <= set(spec["containers"][0]["args"])
 
 
 def test_optional_rights_are_those_of_an_account() -> None:
-    role, binding = OPTIONAL
-    assert binding["roleRef"]["name"] == role["metadata"]["name"]
-    (subject,) = binding["subjects"]
     accounts = [account["metadata"] for account in of_kind("ServiceAccount")]
-    assert {"name": subject["name"], "namespace": subject["namespace"]} in accounts
+    names = {document["metadata"]["name"] for document in OPTIONAL if "rules" in document}
+    bindings = [document for document in OPTIONAL if "roleRef" in document]
+    assert {binding["roleRef"]["name"] for binding in bindings} == names
+    for binding in bindings:
+        (subject,) = binding["subjects"]
+        assert {"name": subject["name"], "namespace": subject["namespace"]} in accounts
+
+
+def test_placeholders_have_a_namespace_and_a_priority_of_their_own() -> None:
+    by_kind = {document["kind"]: document for document in OPTIONAL}
+    assert by_kind["Namespace"]["metadata"]["name"] == NAMESPACE
+    assert by_kind["PriorityClass"]["metadata"]["name"] == NAMESPACE
+    assert -10 <= by_kind["PriorityClass"]["value"] < 0
+    assert by_kind["Role"]["metadata"]["namespace"] == NAMESPACE
 
 
 def test_alerts_are_an_object_of_the_operator() -> None:
@@ -549,8 +562,8 @@ def test_what_rbac_cannot_say_a_policy_does() -> None:
         if name in {role["metadata"]["name"] for role in of_kind("Role")}:
             written |= rights(name, "Role")
         for role in OPTIONAL:
-            if role["kind"] == "ClusterRole" and role["metadata"]["name"].startswith(f"{name}-"):
-                written |= rights(role["metadata"]["name"])
+            if "rules" in role and role["metadata"]["name"].startswith(f"{name}-"):
+                written |= rights(role["metadata"]["name"], role["kind"])
         assert {(kind, operations[verb]) for kind, verb in written if verb in operations} <= judged
 
 

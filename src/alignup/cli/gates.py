@@ -45,6 +45,11 @@ class Keeping(options.Gathered):
         "Evict less important pods where that makes room for one that waits, as few as possible "
         "and within disruption budgets."
     )
+    placeholders: str | None = options.choice(
+        "Let this autoscaler see the pods that have waited for --patience, by placeholders of the "
+        "same requests that no present node takes.",
+        ("karpenter", "cluster-autoscaler"),
+    )
     leader_elect: bool = options.flag(
         "Give places only while this process holds a Lease; other replicas stand by."
     )
@@ -136,5 +141,17 @@ async def keep(settings: Keeping, api: Api) -> None:
         )
 
     service.beside.append(ReasonWriter(api, keeper).run)
+    if settings.placeholders is not None:
+        from alignup.control_plane.gates.placeholders import Placeholders
+
+        placeholders = Placeholders(
+            api,
+            keeper,
+            service.clock,
+            autoscaler=settings.placeholders,
+            patience=settings.patience,
+        )
+        service.beside.append(placeholders.run)
+
     async with serving(where, service.pages) as port:
         await run_until_told(service.run(), lambda: click.echo(f"listening on {where[0]}:{port}"))

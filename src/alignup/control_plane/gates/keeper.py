@@ -210,6 +210,11 @@ class Keeper:
 
     # Nodes.
 
+    @property
+    def nodes(self) -> Mapping[str, NodeObject]:
+        """The nodes that are there, by name."""
+        return self._nodes
+
     def nodes_listed(self, nodes: Sequence[NodeObject], now: float) -> None:
         """Take in all Node objects at one moment."""
         names = {node.name for node in nodes}

@@ -62,9 +62,9 @@ def pinned(
         if label:
             terms.append({"matchExpressions": [has_label]})
     elif label:
-        terms = [_narrowed(term, "matchExpressions", has_label) for term in own_terms]
+        terms = [narrowed(term, "matchExpressions", has_label) for term in own_terms]
     else:
-        terms = [_narrowed(term, "matchFields", _is_named(names[0])) for term in own_terms]
+        terms = [narrowed(term, "matchFields", _is_named(names[0])) for term in own_terms]
 
     node_affinity = (affinity or {}).get("nodeAffinity") or {}
     required = {**(node_affinity.get(_REQUIRED) or {}), _TERMS: terms}
@@ -75,7 +75,7 @@ def _is_named(name: str) -> dict[str, Any]:
     return {"key": FIELD_NAME, "operator": "In", "values": [name]}
 
 
-def _narrowed(term: Mapping[str, Any], kind: str, requirement: dict[str, Any]) -> dict[str, Any]:
+def narrowed(term: Mapping[str, Any], kind: str, requirement: dict[str, Any]) -> dict[str, Any]:
     """Return a term with one requirement more; one that matches no node as it is."""
     if not term.get("matchExpressions") and not term.get("matchFields"):
         return dict(term)
