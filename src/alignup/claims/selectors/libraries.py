@@ -145,21 +145,32 @@ def _found_in(pattern: str, text: str) -> Iterator[str]:
     except ValueError as error:
         raise EvaluationError(f"error parsing regexp: {error}") from error
 
-    start = 0
     behind = -1  # the end of the match before
+    for match in _searched(compiled, text):
+        if match.end() != match.start() or match.start() != behind:
+            yield match[0]
+
+        behind = match.end()
+
+
+def _searched(compiled: Any, text: str) -> Iterator[Any]:
+    """Yield the matches from left to right, each searched for behind the one before.
+
+    RE2's own iterator does that, and encodes the text once, where a search would do so each time.
+    The iterator of `re` also yields what is not empty where something empty was matched.
+    """
+    if not isinstance(compiled, re.Pattern):
+        yield from compiled.finditer(text)
+        return
+
+    start = 0
     while start <= len(text):
         match = compiled.search(text, start)
         if match is None:
             return
 
-        is_empty = match.end() == match.start()
-        if not is_empty or match.start() != behind:
-            yield match[0]
-
-        behind = match.end()
-        start = behind
-        if is_empty:
-            start += 1
+        yield match
+        start = match.end() + (match.end() == match.start())
 
 
 def matches(text: str, pattern: str) -> bool:

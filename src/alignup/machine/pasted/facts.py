@@ -11,9 +11,16 @@ from typing import Any, Final, TypeVar
 
 from alignup.errors import InputError, warn
 from alignup.machine.bits import bit_numbers, bit_set, union, unions
-from alignup.machine.cpuset import CPUSet
+from alignup.machine.cpuset import CPU_COUNT_LIMIT, CPUSet
 from alignup.machine.device_inventory import Device, LoadedMachine
-from alignup.machine.machine import Machine, NumaNode, PciDevice, cores_within, make_cores
+from alignup.machine.machine import (
+    Machine,
+    NumaNode,
+    PciDevice,
+    check_node_count,
+    cores_within,
+    make_cores,
+)
 from alignup.records import Record
 from alignup.text.counting import some_of
 
@@ -69,6 +76,17 @@ class Facts(Record):
     pci_devices: tuple[PciDevice, ...] | None = None
 
 
+def check_counts(*, nodes: int = 0, cpus: int = 0) -> None:
+    """Refuse more NUMA nodes or CPUs than a machine has, before anything is done with each.
+
+    Raises:
+        InputError: there are more.
+    """
+    check_node_count(nodes)
+    if cpus > CPU_COUNT_LIMIT:
+        raise InputError(f"machines may have up to {CPU_COUNT_LIMIT} CPUs, and this one has {cpus}")
+
+
 def machine_of_facts(facts_by_text: Mapping[str, Facts], source: str) -> LoadedMachine | None:
     """Return the machine that some texts describe, and its devices; None: they tell no CPUs.
 
@@ -89,6 +107,8 @@ def machine_of_facts(facts_by_text: Mapping[str, Facts], source: str) -> LoadedM
     if not online:
         return None
 
+    numa_ids = {*(facts.nodes or ()), *(facts.memory or ()), *(facts.distances or ())}
+    check_counts(nodes=len(numa_ids), cpus=online.bit_count())
     assumed: list[str] = []
     nodes = {numa_id: cpus & online for numa_id, cpus in (facts.nodes or {0: online}).items()}
     if facts.nodes is None:

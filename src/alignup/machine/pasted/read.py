@@ -11,6 +11,7 @@ ignored. What it leaves open is told in a warning.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from json import JSONDecoder
@@ -19,7 +20,7 @@ from xml.etree.ElementTree import Element, SubElement
 
 from alignup.errors import InputError, errors_in
 from alignup.machine.bits import union, unions
-from alignup.machine.cpuset import CPU_LIMIT, CPUSet
+from alignup.machine.cpuset import CPU_COUNT_LIMIT, CPU_LIMIT, CPUSet
 from alignup.machine.hwloc_xml import machine_of_topology
 from alignup.machine.pasted.devices import (
     read_amd_smi,
@@ -28,7 +29,7 @@ from alignup.machine.pasted.devices import (
     read_rocm_smi,
     refuse_unread,
 )
-from alignup.machine.pasted.facts import Facts, machine_of_facts, only_one
+from alignup.machine.pasted.facts import Facts, check_counts, machine_of_facts, only_one
 
 if TYPE_CHECKING:
     from alignup.machine.device_inventory import LoadedMachine
@@ -73,6 +74,8 @@ _PCI: Final = re.compile(r"PCI (?P<address>(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-
 _SHIFTS: Final = {"K": 10, "M": 20, "G": 30, "T": 40, "P": 50, "E": 60}
 _KINDS: Final = {"L3": "L3Cache", "L3Cache": "L3Cache", "Socket": "Package"}
 _MOST_NESTED: Final = 100
+# More lines than the tree of any machine has; each of 8,192 CPUs has one, and its core and caches.
+_MOST_LINES: Final = 65536
 _ESCAPES: Final = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _QUOTE: Final = re.compile(r"(?:> ?)+")
 _SHOWN: Final = 40
@@ -133,6 +136,8 @@ def read_properties(lines: Sequence[str]) -> Facts | None:
         for name in properties
         if name.startswith("NUMA") and name != _NODE_COUNT
     }
+    count = _number(properties.get("CPU(s)", "")) or 0
+    check_counts(nodes=len(lists), cpus=count)
     nodes = {
         numa_id: _cpus(properties[name], name, is_last=name == last_name)
         for numa_id, name in lists.items()
@@ -149,7 +154,6 @@ def read_properties(lines: Sequence[str]) -> Facts | None:
 
     online = _cpus(properties.get(_ONLINE, ""), _ONLINE)
     if not nodes and "Thread(s) per core" in properties:
-        count = _number(properties.get("CPU(s)", "")) or 0
         nodes = {0: online or (1 << count) - 1}
 
     if not nodes:
@@ -262,6 +266,7 @@ def _last_index(lines: Sequence[str]) -> int:
 
 def _of_rows(rows: Sequence[Mapping[str, str]], label: str) -> Facts:
     """Return what rows with a CPU each tell."""
+    check_counts(cpus=len(rows))
     online: dict[int, Mapping[str, str]] = {}
     offline = 0
     for row in rows:
@@ -377,9 +382,11 @@ def read_lstopo(lines: Sequence[str]) -> Facts | None:
         raise InputError("there are several trees of lstopo: leave that of one machine")
 
     tree = _tree(lines[starts[0] :])
+    kinds = Counter(element.get("type") for element in tree.iter("object"))
+    check_counts(nodes=kinds["NUMANode"], cpus=kinds["PU"])
     root = Element("topology")
     root.append(tree)
-    _number_sets(tree, 0)
+    _number_sets(tree)
     machine = machine_of_topology(root, "the tree of lstopo")
     cores = [core for node in machine.numa_nodes for core in node.cores]
     caches = unions((core.l3, core.bits) for core in cores if core.l3 is not None)
@@ -405,8 +412,10 @@ def _tree(lines: Sequence[str]) -> Element:
     margin = len(lines[0]) - len(lines[0].lstrip())
     top = Element("object", type="Machine")
     above = [(-1, top)]
-    for line in lines:
+    for line_count, line in enumerate(lines):
         indent = len(line) - len(line.lstrip()) - margin
+        if line_count > _MOST_LINES:
+            raise InputError(f"the tree of lstopo has more than {_MOST_LINES} lines")
         if is_cut_off(line):
             raise InputError("the tree of lstopo is cut off: give all of it")
         if indent < 0 or not line.strip() or (indent == 0 and above[-1][1] is not top):
@@ -461,39 +470,53 @@ def _object(parent: Element, text: str) -> Element:
     return element
 
 
-def _number_sets(element: Element, near_cpus: int) -> int:
-    """Give each object its set of CPUs, and return that of this one.
+def _number_sets(tree: Element) -> None:
+    """Give each object its set of CPUs.
 
     A NUMA node that has none within it is near those around it.
     """
+    within: dict[Element, int] = {}
+    _cpus_within(tree, within)
+    texts: dict[int, str] = {}  # once for all objects that have the same
+    around = [(tree, 0)]
+    while around:
+        element, near_cpus = around.pop()
+        cpus = within[element]
+        around += [(child, cpus or near_cpus) for child in element]
+        if element.get("type") == "NUMANode":
+            cpus = cpus or near_cpus
+
+        if cpus:
+            if cpus not in texts:
+                texts[cpus] = _as_hwloc_writes(cpus)
+            element.set("cpuset", texts[cpus])
+
+
+def _cpus_within(element: Element, within: dict[Element, int]) -> int:
+    """Return the CPUs of an object, and note those of all objects within it."""
     if element.get("type") == "PU":
         cpu = int(element.get("os_index", "0"))
-        if cpu >= CPU_LIMIT:
-            raise InputError.at("the tree of lstopo", f"CPU numbers below {CPU_LIMIT}", cpu)
+        if cpu >= CPU_COUNT_LIMIT:
+            expected = f"CPU numbers below {CPU_COUNT_LIMIT}"
+            raise InputError.at("the tree of lstopo", expected, cpu)
         cpus = 1 << cpu
     else:
-        numbers = (
-            int(unit.get("os_index", "0"))
-            for unit in element.iter("object")
-            if unit.get("type") == "PU"
-        )
-        cpus = union(1 << number for number in numbers if number < CPU_LIMIT)
-        for child in element:
-            _number_sets(child, cpus or near_cpus)
+        cpus = 0
 
-    if element.get("type") == "NUMANode":
-        cpus = cpus or near_cpus
+    for child in element:
+        cpus_of_child = _cpus_within(child, within)
+        if element.get("type") != "PU":
+            cpus |= cpus_of_child
 
-    if cpus:
-        element.set("cpuset", _as_hwloc_writes(cpus))
-
+    within[element] = cpus
     return cpus
 
 
 def _as_hwloc_writes(cpus: int) -> str:
     """Return a set of CPUs as words of 32 bits, the last the lowest."""
-    count = (cpus.bit_length() + 31) // 32
-    return ",".join(f"0x{cpus >> 32 * place & 0xFFFFFFFF:08x}" for place in reversed(range(count)))
+    digits = f"{cpus:x}"
+    digits = digits.zfill((len(digits) + 7) // 8 * 8)
+    return ",".join(f"0x{digits[place : place + 8]}" for place in range(0, len(digits), 8))
 
 
 def read_numactl(lines: Sequence[str]) -> Facts | None:
@@ -512,6 +535,7 @@ def read_numactl(lines: Sequence[str]) -> Facts | None:
             numa_id = int(matched[1])
             node_cpus = _wrapped_cpus(matched[2], lines, index + 1, numa_id)
             cpus.setdefault(numa_id, []).append(node_cpus)
+            check_counts(nodes=len(cpus))
         elif matched := _SIZE.fullmatch(line):
             sizes.setdefault(int(matched[1]), []).append(int(matched[2]) << 20)
         elif matched := _AVAILABLE.fullmatch(line):

@@ -9,7 +9,7 @@ import ipaddress
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from alignup.claims.selectors import libraries
@@ -331,3 +331,42 @@ def test_a_message_of_32_bits_has_bounds(name: str, lowest: int, highest: int) -
     for value in (lowest - 1, highest + 1):
         with pytest.raises(EvaluationError, match="integer overflow"):
             libraries.message_of(message, {"value": value})
+
+
+class _Encoding:
+    """A regular expression of RE2, whose search encodes the whole text each time."""
+
+    def __init__(self, compiled) -> None:
+        self.finditer = compiled.finditer
+
+
+def test_all_matches_are_found_by_one_iterator(monkeypatch) -> None:
+    """Searching anew for each took 20 seconds for a selector within the limit of its cost."""
+    compiled = libraries.pattern_of("a|b*")
+    monkeypatch.setattr(libraries, "pattern_of", lambda _: _Encoding(compiled))
+    assert libraries.find_all("aabbccb", "a|b*") == ["a", "a", "bb", "", "b"]
+
+
+@given(
+    st.lists(
+        st.sampled_from(["a", "b", "é", "a*", "b+", "|", "(", "a?", ")", "^", "$", "\\b", "a*?"]),
+        min_size=1,
+        max_size=5,
+    ).map("".join),
+    st.text("abé x\n", max_size=9),
+)
+def test_matches_are_those_of_a_search_behind_each(pattern: str, text: str) -> None:
+    try:
+        compiled = libraries.pattern_of(pattern)
+    except ValueError:
+        assume(condition=False)
+
+    start, behind = 0, -1
+    expected = []
+    while start <= len(text) and (match := compiled.search(text, start)):
+        if match[0] or match.start() != behind:
+            expected.append(match[0])
+        behind = match.end()
+        start = behind + (not match[0])
+
+    assert libraries.find_all(text, pattern) == expected

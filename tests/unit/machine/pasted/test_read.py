@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import warnings
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from alignup.errors import AlignupWarning, InputError
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.load import catalog_entries, load_machine
+from alignup.machine.pasted import read
 from alignup.machine.pasted.read import read_pasted
 from alignup.machine.sysfs.machine import read_sysfs
 from alignup.node import Node
@@ -569,3 +571,40 @@ def test_lines_that_somebody_has_picked_of_numactl_are_enough(part):
         text += "\nCPU NODE\n0 0\n1 1\n"
 
     assert len(read_pasted(text, "x").machine.numa_nodes) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Thread(s) per core: 1\nCPU(s): 99999\n", "8192 CPUs, and this one has 99999"),
+        ("NUMA node(s): 1\nNUMA node0 CPU(s): 0-65535\n", "8192 CPUs, and this one has 65536"),
+        ("NUMA node{} CPU(s): 65535\n", "64 NUMA nodes"),
+        ("node {0} cpus: 65535\nnode {0} size: 1 MB\n", "64 NUMA nodes"),
+        ("node 0 cpus: 0\nnode {0} size: 1 MB\n", "64 NUMA nodes"),
+        ("CPU NODE SOCKET CORE\n+{0} 0 0 {0}\n", "8192 CPUs"),
+        ("# CPU,Core,Socket,Node\n+{0},{0},0,0\n", "8192 CPUs"),
+        ("Machine\n+  PU L#{0} (P#{0})\n", "8192 CPUs"),
+        ("Machine\n+  PU L#0 (P#8192)\n", "CPU numbers below 8192"),
+        ("Machine\n  PU L#0 (P#0)\n+  NUMANode L#{0} (P#{0} 1GB)\n", "64 NUMA nodes"),
+        ("Machine\n+  Misc{0}\n" + "  Misc\n" * 8, "lstopo has more than 65536 lines"),
+    ],
+    ids=lambda value: value[:40],
+)
+def test_more_than_a_machine_has_is_refused_before_the_work(text: str, expected: str) -> None:
+    """99,999 CPUs in 36 letters took half a minute and two gigabytes."""
+    before, _, repeated = text.rpartition("+")
+    many = before + "".join(repeated.format(number) for number in range(9000))
+    with pytest.raises(InputError, match=re.escape(expected)):
+        read_pasted(many if "{" in text else text.replace("+", ""), "a text")
+
+
+def test_a_deep_tree_of_many_cpus_is_read_in_time_in_proportion(monkeypatch) -> None:
+    """Each object's CPUs are put together from those within it, once."""
+    joined = []
+    monkeypatch.setattr(read, "_as_hwloc_writes", lambda cpus: joined.append(cpus) or f"0x{cpus:x}")
+    lines = ["Machine", *(" " * (level + 1) + "Group" for level in range(90))]
+    lines += [f"{' ' * 92}PU L#{cpu} (P#{cpu})" for cpu in range(30)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert read_pasted("\n".join(lines), "a text").machine.cpu_count == 30
+    assert len(joined) == 31
