@@ -463,6 +463,7 @@ def why(*, question: Question = options.all_of(Question)) -> int:
 def answer_question(question: Question) -> int:
     """Answer a question, and return the exit status."""
     from alignup.cli.rank import say_what_is_unknown
+    from alignup.control_plane.gates.reasons import standing
     from alignup.control_plane.scheduler.ask import ask, read_cluster, read_pod
     from alignup.explanations.why import explain
 
@@ -497,7 +498,9 @@ def answer_question(question: Question) -> int:
 
     node_name = question.node_name or document.node_name
     if not node_name:
-        return rank_and_explain(question, manifest, document, cluster)
+        return rank_and_explain(
+            question, manifest, document, cluster, standing(manifest, cluster.waiting)
+        )
 
     explanation = explain(cluster.node(node_name), _unbound(manifest))
     rejection = None
@@ -529,6 +532,7 @@ def rank_and_explain(
     manifest: dict[str, Any],
     document: PodDocument,
     asked_cluster: AskedCluster,
+    standing: str,
 ) -> int:
     """Say what all nodes would say to a pod, and return the exit status.
 
@@ -562,6 +566,8 @@ def rank_and_explain(
         fields["phase"] = document.phase
         fields["unknown"] = list(asked_cluster.unknown)
         fields["byAmounts"] = sorted(asked_cluster.by_amounts)
+        if standing:
+            fields["standing"] = standing
         if explanation is not None:
             fields["example"] = {"node": example, **explanation.to_dict()}
         if plan is not None:
@@ -570,6 +576,8 @@ def rank_and_explain(
         print_json(fields)
     else:
         show(fields, MOST_NODES)
+        if standing:
+            show_note(standing)
         if explanation is not None:
             show_note(f"On node {example}:")
             show_explanation(explanation, view=question)

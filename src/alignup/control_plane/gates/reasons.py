@@ -10,21 +10,25 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import numpy as np
 
 from alignup.control_plane.api_server.pod_events import EVENT_SECONDS, write_event
 from alignup.control_plane.gates.keeper import UNREPORTED
+from alignup.control_plane.gates.node_affinity import GATE
+from alignup.control_plane.gates.waiting_pods import DEFAULT_SCHEDULER, GatedPodReader, WaitingPod
 from alignup.errors import AlignupError
 from alignup.kubernetes.wire import Metadata
+from alignup.text.counting import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     from alignup.control_plane.api_server.api_client import Api
+    from alignup.control_plane.api_server.objects import WatchedPod
     from alignup.control_plane.gates.keeper import Keeper
-    from alignup.control_plane.gates.waiting_pods import WaitingPod
 
 # The reason and the component of Events on pods that wait.
 WAITS: Final = "WaitsForRoom"
@@ -42,6 +46,54 @@ _BETWEEN: Final = 60.0
 
 _LOOK_SECONDS: Final = 1.0
 _MOST_AT_ONCE: Final = 5
+
+
+def standing(manifest: Mapping[str, Any], unbound: Sequence[WatchedPod]) -> str:
+    """Return how far a pod is that waits behind the gate, or was let go, by what the objects say.
+
+    Empty: it is neither.
+
+    Args:
+        manifest: the pod, as the API server has it.
+        unbound: the pods of the cluster that are bound to no node.
+    """
+    pod = GatedPodReader(str(manifest["spec"].get("schedulerName") or DEFAULT_SCHEDULER)).decode(
+        msgspec.json.encode(manifest)
+    )
+    if not isinstance(pod, WaitingPod):
+        return ""
+
+    name = pod.watched.pod.namespaced_name
+    if not pod.is_gated:
+        nodes = ", ".join(pod.place)
+        return f"{name} was let go to {nodes}, and is not bound yet" if nodes else ""
+
+    sentences = [f"{name} waits behind the gate {GATE}"]
+    if pod.other_gates:
+        sentences.append(f"the gates {', '.join(pod.other_gates)} have to go first")
+    if pod.planned:
+        sentences.append(f"with its group it is to go to node {pod.planned}")
+
+    membership = pod.watched.membership
+    if membership is not None and membership.fault:
+        sentences.append(membership.fault)
+    elif membership is not None:
+        count = sum(
+            other.membership is not None and other.membership.key == membership.key
+            for other in unbound
+        )
+        size = f" of {membership.size}" if membership.size else ""
+        sentences.append(f"{count}{size} members of its group {membership.name} wait")
+
+    rank = _rank(pod.watched)
+    before = sum(_rank(other) < rank for other in unbound)
+    if before:
+        sentences.append(f"{counted(before, 'pod')} without a node before it by priority or age")
+    return "; ".join(sentences)
+
+
+def _rank(pod: WatchedPod) -> tuple[int, str, str]:
+    return -pod.priority, pod.since, pod.pod.name
 
 
 class Reasons:

@@ -6,13 +6,13 @@ import asyncio
 import json
 
 from alignup.control_plane.gates.keeper import Keeper
-from alignup.control_plane.gates.reasons import WAITS, Reasons, ReasonWriter
+from alignup.control_plane.gates.reasons import WAITS, Reasons, ReasonWriter, standing
 from alignup.control_plane.scheduler.cluster_state import ClusterState
 from alignup.kubelet.node_resource_topology.report import Description
 from alignup.kubernetes.node_fit import NodeObject
 from fakes.api_server import ApiStub, running, served, until
 from inputs.waiting_pods import GATED_READER, gated_object, waiting_pod
-from inputs.watched_objects import description, report
+from inputs.watched_objects import description, pod_object, report
 
 ROOM = {"cpu": 7000, "memory": 15 << 30, "pods": 110}
 EVENTS = "/api/v1/events"
@@ -113,3 +113,30 @@ def test_events_are_written_while_the_keeper_leads() -> None:
         assert event["source"]["component"] == "alignup-gates"
 
     asyncio.run(scenario())
+
+
+def test_how_far_a_pod_is_by_the_objects() -> None:
+    first = waiting_pod("first", cpu=1, priority=5).watched
+    older = waiting_pod("older", cpu=1, created="2025-01-01T00:00:00Z").watched
+    younger = waiting_pod("younger", cpu=1, created="2027-01-01T00:00:00Z").watched
+    manifest = gated_object("p", cpu=1)
+    assert standing(manifest, [first, older, younger]) == (
+        "default/p waits behind the gate alignup.dev/room; "
+        "2 pods without a node before it by priority or age"
+    )
+
+    manifest["spec"]["schedulingGates"].append({"name": "kueue.x-k8s.io/admission"})
+    assert "the gates kueue.x-k8s.io/admission have to go first" in standing(manifest, [])
+
+    manifest = gated_object("m0", cpu=1)
+    manifest["metadata"]["labels"] = {"alignup.dev/group": "g"}
+    manifest["metadata"]["annotations"] = {
+        "alignup.dev/group-size": "4",
+        "alignup.dev/place": "a",
+    }
+    assert standing(manifest, [member("m0").watched, member("m1").watched, first]) == (
+        "default/m0 waits behind the gate alignup.dev/room; with its group it is to go to node a; "
+        "2 of 4 members of its group g wait; 1 pod without a node before it by priority or age"
+    )
+    assert standing(pod_object("bound", "a"), []) == ""
+    assert standing(pod_object("pending", ""), []) == ""

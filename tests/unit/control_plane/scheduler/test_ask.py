@@ -119,3 +119,17 @@ def test_why_says_what_each_node_would_say(kind, cpus, expected, monkeypatch, ca
                 assert ("was" in answer) is (kind == "rejected")
 
     asyncio.run(scenario())
+
+
+def test_why_says_how_far_a_gated_pod_is(monkeypatch, capsys) -> None:
+    async def scenario() -> None:
+        async with published_nodes(a=(("x", 3), ("y", 2))) as (stub, api):
+            pod = pod_object("w", cpu=4)
+            pod["spec"]["schedulingGates"] = [{"name": "alignup.dev/room"}]
+            await stub.put(PODS, pod)
+            question = Question(pod="default/w")
+            status, answer = await asyncio.to_thread(asked_why, monkeypatch, capsys, question, api)
+            assert status == 1
+            assert answer["standing"].startswith("default/w waits behind the gate alignup.dev/room")
+
+    asyncio.run(scenario())
