@@ -139,7 +139,7 @@ def settled(
         return reading.table, notice, reading.lost
 
     table, evidence_notice = with_evidence(reading.table, shown)
-    lines = ", ".join(str(damage.line) for damage in reading.damage[:4])
+    lines = ", ".join(dict.fromkeys(str(damage.line) for damage in reading.damage[:4]))
     unreadable = f"line {lines} of the journal cannot be read"
     notice = f"{unreadable}; {evidence_notice or 'running processes show no other lease'}"
     has_all = promised_leases is not None and len(table.leases) >= promised_leases

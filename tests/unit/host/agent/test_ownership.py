@@ -113,6 +113,7 @@ def test_without_its_journal_an_agent_knows_what_processes_show(file, socket, da
     second, said = Ownership(file), []
     assert second.take_over(MACHINE, socket, said.append).leases == (lease,)
     assert str(first.journal) in said[0]
+    assert "line 1 of the journal cannot be read; " in said[0]
     assert "found again from running processes: shown (pid" in said[0]
     os.close(descriptor)
     second.close()
