@@ -218,6 +218,29 @@ def test_resizes_in_place_are_asked_of_a_live_node(alignup, write):
     assert re.search(r"^container +NUMA nodes .*\n.*\nc0 +any +- +5 ", shown.out, re.MULTILINE)
 
 
+def test_pods_to_resize_may_be_written_as_of_several_nodes(alignup, write):
+    """The node has their uids or names, and what else the files say does not count."""
+    names = ["p51-04-node-real", "p51-05-node-real"]
+    pods = [wanted(name) for name in names]
+    for number, pod in enumerate(pods):
+        pod["spec"]["nodeName"] = f"n{number}"
+    items = {"kind": "List", "items": pods}
+    ended = alignup("admit", "--node", ARCHIVE, "--resize", "--json", write("pods.json", items))
+    assert [line["pod"] for line in ended.lines] == names
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [(8, "p0, default/p1, .*, default/p7$"), (9, "p0, default/p1, .*, default/p7 and 1 more$")],
+)
+def test_of_pods_that_are_there_up_to_eight_are_named(alignup, write, count, words):
+    items = [pending(f"p{number}") for number in range(count)]
+    file = write("pods.json", {"kind": "List", "items": items})
+    ended = alignup("explain", "--node", ARCHIVE, file, "--pod", "none")
+    assert ended.status == 2
+    assert re.search(f"no pod 'none' is in the input, which has default/{words}", ended.err, re.M)
+
+
 def test_a_resize_is_explained(alignup, write):
     file = write("more.json", wanted("p51-04-node-real", cpu="2"))
     ended = alignup("explain", "--node", ARCHIVE, "--resize", "--json", file)
