@@ -238,7 +238,9 @@ def test_of_pods_that_are_there_up_to_eight_are_named(alignup, write, count, wor
     file = write("pods.json", {"kind": "List", "items": items})
     ended = alignup("explain", "--node", ARCHIVE, file, "--pod", "none")
     assert ended.status == 2
-    assert re.search(f"no pod 'none' is in the input, which has default/{words}", ended.err, re.M)
+    assert re.search(
+        f"no pod 'none' is in the input, which has default/{words}", ended.err, re.MULTILINE
+    )
 
 
 def test_a_resize_is_explained(alignup, write):
