@@ -62,6 +62,7 @@ def shapes_of(pattern: re.Pattern[Any]) -> Iterator[Shape]:
     for before, repeated in _repetitions(tree, ""):
         if repeated:
             yield Shape(before, repeated)
+            yield Shape(before, repeated, "\0x")  # no expression matches to the end
             yield Shape(f"{before}{repeated}\n", f"{before}{repeated}\n")
 
 

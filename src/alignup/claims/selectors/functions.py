@@ -34,8 +34,8 @@ from alignup.text.digits import number_of
 _LARGEST: Final = 20_000_000
 _LONGEST_RANGE: Final = 1_000_000
 
-_DIGITS: Final = "[0-9](?:_?[0-9])*"
-_HEX_DIGITS: Final = "[0-9a-fA-F](?:_?[0-9a-fA-F])*"
+_DIGITS: Final = "[0-9](?:_?[0-9])*+"
+_HEX_DIGITS: Final = "[0-9a-fA-F](?:_?[0-9a-fA-F])*+"
 
 _DOUBLE: Final = re.compile(
     rf"[+-]?(?:(?P<decimal>(?:{_DIGITS}\.?(?:{_DIGITS})?|\.{_DIGITS})(?:[eE][+-]?{_DIGITS})?)"

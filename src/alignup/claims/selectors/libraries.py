@@ -71,7 +71,7 @@ _SUPERSCRIPT: Final = str.maketrans("0123456789+-", "⁰¹²³⁴⁵⁶⁷⁸⁹
 
 # no digits at all mean zero to apimachinery
 _QUANTITY: Final = re.compile(
-    r"(?=.)([+-]?)0*([0-9]*)(?:\.([0-9]*))?(?:([KMGTPE])i|([numkMGTPE])|[eE]([+-]?[0-9]{1,4}))?",
+    r"(?=.)([+-]?)0*+([0-9]*)(?:\.([0-9]*))?(?:([KMGTPE])i|([numkMGTPE])|[eE]([+-]?[0-9]{1,4}))?",
     re.ASCII,
 )
 

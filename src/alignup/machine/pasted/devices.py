@@ -49,10 +49,10 @@ _NOTHING: Final = frozenset(("", "N/A"))
 
 _ROCM_ROW: Final = re.compile(
     r"\s*GPU ?\[?(?P<number>\d{1,4})\]?\s*: \(Topology\) Numa (?P<key>Node|Affinity):"
-    r"\s*(?P<value>\S*)\s*"
+    r"\s*+(?P<value>\S*)\s*"
 )
 _AMD_GPU: Final = re.compile(r"\s*GPU: (?P<number>\d{1,4})\s*")
-_AMD_LINE: Final = re.compile(r"\s*(?P<key>[A-Z][A-Z0-9_]*):(?:\s+(?P<value>\S.*?))?\s*")
+_AMD_LINE: Final = re.compile(r"\s*(?P<key>[A-Z][A-Z0-9_]*):(?:\s++(?P<value>\S.*))?\s*")
 _AMD_PART: Final = re.compile(r"(?:CPU_LIST|SOCKET)_\d+|BITMASK")
 # How the two programs print that the kernel has no NUMA node for a GPU.
 _NO_NODE: Final = frozenset(("-1", "4294967295", "none", "n/a"))
@@ -397,7 +397,7 @@ def read_amd_smi(lines: Sequence[str]) -> Facts | None:
         if matched is None or number is None:
             continue
 
-        key, value = matched["key"], matched["value"] or ""
+        key, value = matched["key"], (matched["value"] or "").rstrip()
         if key == "NUMA":
             section = key
             values.setdefault(number, {})

@@ -42,7 +42,7 @@ _CUT_RANGE: Final = re.compile(r"(?:\d+(?:-\d+)?,)*\d+-\d*")
 _PROPERTY: Final = re.compile(
     r"\s*(Architecture|Thread\(s\) per core|Socket\(s\)|CPU\(s\)"
     r"|On-line CPU\(s\) list|Off-line CPU\(s\) list|NUMA node\(s\)"
-    r"|NUMA node(?P<node>\d{1,5}) CPU\(s\)):[ \t]*(?P<value>\S*)\s*"
+    r"|NUMA node(?P<node>\d{1,5}) CPU\(s\)):[ \t]*+(?P<value>\S*)\s*"
 )
 _TABLE: Final = re.compile(r"\s*CPU(?:\s+(?:[A-Z][A-Za-z0-9]*(?::\w+)*))+\s*")
 _TABLE_ROW: Final = re.compile(r"\s*\d{1,5}(?:\s+[\w:.,-]+)+\s*")

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 _TIERS: Final = "sys/devices/virtual/memory_tiering"
 _NVIDIA_GPUS: Final = "proc/driver/nvidia/gpus"
 _HUGEPAGES: Final = re.compile(r"hugepages-(\d{1,15})kB")
-_PROCESSOR: Final = re.compile(r"^processor\s*:?\s*(\d{1,5})\b", re.MULTILINE)
+_PROCESSOR: Final = re.compile(r"^processor\s*+:?\s*+(\d{1,5})\b", re.MULTILINE)
 _MODULE_FAMILIES: Final = frozenset({21, 22})
 _CORE: Final = ("core_cpus", "core_cpus_list", "thread_siblings", "thread_siblings_list")
 _PACKAGE: Final = ("package_cpus", "package_cpus_list", "core_siblings", "core_siblings_list")
