@@ -29,6 +29,7 @@ from alignup.control_plane.api_server import api_client
 from alignup.control_plane.api_server.objects import decode_budget, rules_of
 from alignup.control_plane.api_server.pod_events import write_event
 from alignup.control_plane.api_server.watch import list_objects
+from alignup.control_plane.gates.reasons import COMPONENT
 from alignup.control_plane.gates.scheduler_rules import NodeLoad, refusal
 from alignup.control_plane.scheduler.node_state import ExactMember
 from alignup.errors import AlignupError
@@ -44,9 +45,6 @@ if TYPE_CHECKING:
     from alignup.control_plane.gates.waiting_pods import Kind, WaitingPod
     from alignup.kubernetes.pod import Pod
     from alignup.node import Node
-
-# The name of the program in Events.
-COMPONENT: Final = "alignup-gates"
 
 # Seconds that a pod has waited before others go for it: a place may come free by itself.
 _FIRST_WAIT: Final = 1.0
