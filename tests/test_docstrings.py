@@ -12,6 +12,7 @@ import pytest
 import alignup
 
 ROOT = Path(__file__).parents[1]
+PYTHON_PAGES = sorted((ROOT / "docs" / "reference" / "python").glob("*.md"))
 SOURCES = [(ROOT / "src", "*.py"), (ROOT / "cython", "*.pyx")]
 
 
@@ -50,7 +51,7 @@ def examples_of(name: str) -> list[doctest.DocTest]:
 def classes_of_the_reference() -> list[type]:
     """Return the classes that the page of the Python API describes."""
     names = re.findall(
-        r"^::: ([\w.]+)", (ROOT / "docs" / "reference" / "python.md").read_text(), re.MULTILINE
+        r"^::: ([\w.]+)", "".join(page.read_text() for page in PYTHON_PAGES), re.MULTILINE
     )
     members = [
         getattr(importlib.import_module(path.rpartition(".")[0]), path.rpartition(".")[2])

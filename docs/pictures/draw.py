@@ -14,6 +14,7 @@ from alignup import BitMask, TopologyHint, make_policy
 
 WIDTH = 420
 INK, SOFT, LINE = "#1b1f3b", "#5b6070", "#c9cddb"
+DARK = "@media (prefers-color-scheme:dark){svg{filter:invert(.91) hue-rotate(180deg)}}"
 FILL = {"preferred": "#bfe3c0", "other": "#f3e3b0", "none": "#f4f4f7"}
 HINTS = {
     name: [
@@ -64,6 +65,7 @@ def drawn(height: int, title: str, parts: list[str]) -> str:
     return "\n".join(
         (
             f'{head} font-family="sans-serif" role="img"><title>{title}</title>',
+            f"<style>{DARK}</style>",
             ground,
             *parts,
             "</svg>\n",

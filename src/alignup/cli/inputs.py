@@ -51,7 +51,10 @@ BLANK_LIMIT = 1_000_000
 # What may be done where a kubelet refuses a configuration, by a part of its words.
 _WAYS_OUT = {
     "unrecognized feature gate": "; --lenient passes over it",
-    "the static policy requires": "; if CPUs are reserved elsewhere, --reserved-cpus gives them",
+    "the static policy requires": (
+        "; reservedSystemCPUs reserves some; if CPUs are reserved elsewhere, --reserved-cpus gives "
+        "them"
+    ),
 }
 
 
