@@ -32,6 +32,7 @@ from alignup.kubelet.read import (
 )
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.device_inventory import Device
+from alignup.records import replace
 from alignup.topology_manager.admission import MemoryBlock
 from alignup.topology_manager.hints import BitMask
 from inputs.kernel_trees import server, write
@@ -562,6 +563,22 @@ def test_pods_that_hold_the_same_memory_go_to_the_first_uids(first, names_by_uid
     listed = [listed_pod(name, memory=[GIB_BLOCK]) for name in ("a", "b")]
     pods = pods_by_uid(files, listed, first)
     assert {uid: pod_resources.name for uid, pod_resources in pods.items()} == names_by_uid
+
+
+@pytest.mark.parametrize("first", ["a pod as a whole", "its containers"])
+def test_a_pod_that_has_memory_as_a_whole_is_looked_for_as_such_first(first):
+    """Though another pod holds as a container what one of its containers does."""
+    whole_uid, other_uid = ("1", "2") if first == "a pod as a whole" else ("2", "1")
+    whole_blocks = (MemoryBlock((0,), "memory", 2 * GIB_BLOCK.size),)
+    entries = {uid: {"c": (GIB_BLOCK,)} for uid in ("1", "2")}
+    memory = MemoryState("Static", {}, entries, {whole_uid: whole_blocks})
+    files = KubeletState(CpuState("static", CPUSet(), {}), memory, DeviceCheckpoint((), {}))
+    whole = replace(listed_pod("whole", memory=[GIB_BLOCK]), memory=whole_blocks)
+    pods = pods_by_uid(files, [listed_pod("other", memory=[GIB_BLOCK]), whole])
+    assert {uid: pod_resources.name for uid, pod_resources in pods.items()} == {
+        whole_uid: "whole",
+        other_uid: "other",
+    }
 
 
 def test_another_container_or_amount_is_another_pod():
