@@ -6,14 +6,22 @@ import copy
 import gzip
 import json
 import sys
+from collections import Counter
 from typing import Any
 
 import pytest
 
 from alignup.cli import replay as replay_command
-from alignup.cli.replay import alignment, print_rows, reports_refusal, sparkline
+from alignup.cli.replay import (
+    alignment,
+    print_rows,
+    reports_refusal,
+    show_nodes,
+    show_use,
+    sparkline,
+)
 from alignup.cli.terminal import Table, make_console, progress
-from alignup.replay.summary import Counts, NodeReport, Report
+from alignup.replay.summary import Counts, NodeReport, Report, Use
 from inputs.traces import scenario as trace_scenario
 
 CORES = [{"cpus": [cpu], "socket": cpu // 2} for cpu in range(4)]
@@ -582,6 +590,24 @@ def test_a_kubelet_that_does_not_start_again_is_said(alignup, write) -> None:
     assert alignup("replay", file, "--fail-on-refusal").status == 1
     compared = alignup("replay", "--compare-versions", "1.37", file)
     assert "1.37: the kubelet does not start" in compared.out
+
+
+def test_a_node_is_a_row_with_its_name_its_pods_and_who_is_to_blame(capsys) -> None:
+    refusals = Counts(arrivals=4, admitted=3, resources=Counter({"memory": 1, "cpu": 2}))
+    show_nodes(make_console(), [NodeReport("n0", refusals), NodeReport("", Counts())])
+    _, _, _, *rows = capsys.readouterr().out.splitlines()
+    assert [row.split() for row in rows if row.strip()] == [
+        ["n0", "4", "75.0%", "1", "-", "-", "cpu", "2,", "memory", "1"],
+        ["-", "0", "0.0%", "0", "-", "-", "-"],
+    ]
+
+
+@pytest.mark.parametrize("name", ["n0", ""])
+def test_the_use_of_a_numa_node_has_the_name_of_its_node(name: str, capsys) -> None:
+    use = Use("cpu", (1,), 4, 0.5, 0.75, (0.5, 0.75))
+    show_use(make_console(), [NodeReport(name, Counts(), (use,))])
+    row = capsys.readouterr().out.splitlines()[3]
+    assert row.split()[:6] == [name or "-", "cpu", "1", "4", "50.0%", "75.0%"]
 
 
 @pytest.mark.parametrize(("count", "more"), [(60, ""), (61, "and 1 more; --json has all of them")])
