@@ -71,7 +71,8 @@ RARE: Final = frozenset(
     admit:--kubeconfig admit:--node-name admit:--resources agent:--devices
     agent:--kubelet-version agent:--resources agent:--state explain:--kubeconfig
     explain:--node-name explain:--nodes explain:--replicas explain:--resources extender:--pod
-    gates:--final gates:--scheduler-name rank:--exact rank:--resources run:--devices
+    gates:--final gates:--listen gates:--patience gates:--placeholders gates:--scheduler-name
+    gates:--uninstall rank:--exact rank:--resources run:--devices
     run:--full-cores run:--kubelet-version run:--name run:--resources
     run:--state simulate:--attempts simulate:--resources split:--devices split:--resources
     """.split()  # noqa: SIM905  # as in `SECTIONS`
