@@ -91,7 +91,7 @@ def explain_log(
         raise click.UsageError("--log goes without pods, --node and --nodes")
 
     with inputs.open_input(name) as file:
-        log = read_log(inputs.read_lines(file, name), name)
+        log = read_log(inputs.read_lines(inputs.as_utf8(file), name), name)
 
     if log.omitted:
         complain(

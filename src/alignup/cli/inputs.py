@@ -5,6 +5,7 @@ Inputs are files, standard input, machines, configurations and pods.
 
 from __future__ import annotations
 
+import codecs
 import io
 import os
 import sys
@@ -109,6 +110,43 @@ def read_bytes(name: str, limit: int = FILE_LIMIT) -> bytes:
         raise InputError(f"{name} has more than {limit} bytes")
 
     return data.getvalue()
+
+
+class _Utf8(io.RawIOBase):
+    """A file of UTF-16 as UTF-8, as far as it is there; what is no character is replaced."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self._decoder = codecs.getincrementaldecoder("utf-16")("replace")
+        self._unread = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        is_end = False
+        while not self._unread and not is_end:
+            chunk = self._file.read1(CHUNK)
+            is_end = not chunk
+            self._unread = self._decoder.decode(chunk, final=is_end).encode()
+
+        count = min(len(buffer), len(self._unread))
+        buffer[:count] = self._unread[:count]
+        self._unread = self._unread[count:]
+        return count
+
+
+def as_utf8(file: Any) -> IO[bytes]:
+    """Return a file as UTF-8, where it begins as a text of UTF-16 does; else as it is.
+
+    Args:
+        file: as `open_input` returns it.
+    """
+    from alignup.text.documents import is_utf_16
+
+    if not is_utf_16(file.peek(2)[:2]):
+        return file  # type: ignore[no-any-return]
+    return io.BufferedReader(_Utf8(file), CHUNK)
 
 
 def read_lines(file: IO[bytes], name: str) -> Iterator[bytes]:

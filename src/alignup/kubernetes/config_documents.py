@@ -32,7 +32,7 @@ from alignup.kubernetes.versions import known_names, read_table
 from alignup.records import Record, field
 from alignup.text.counting import some_of
 from alignup.text.digits import read_number
-from alignup.text.documents import TEXT_LIMIT, read_documents
+from alignup.text.documents import TEXT_LIMIT, read_documents, utf8_of
 from alignup.text.known_keys import unknown_keys
 
 _LARGEST_NUMBER: Final = (1 << 31) - 1
@@ -344,6 +344,8 @@ def _read_text(text: str | bytes, name: str, content: _Content, depth: int) -> N
 
 def _documents(text: str | bytes, source: str) -> list[object]:
     """Return the documents of a text of YAML or JSON, or of settings of Bottlerocket in TOML."""
+    if isinstance(text, bytes):
+        text = utf8_of(text)
     characters = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
     if len(text) > TEXT_LIMIT or not _TOML.match(characters):
         return read_documents(text, source)

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from alignup.errors import InputError, one_line
 from alignup.kubernetes.versions import known_names
 from alignup.text.counting import counted
+from alignup.text.documents import is_utf_16, utf8_of
 
 # How much of a text is looked at, in letters; tables of kubectl are read to this length.
 _LOOKED_AT: Final = 1 << 18
@@ -126,7 +127,6 @@ _BY_KEYS: Final = (
 )
 _ARCHIVES: Final = (b"\xfd7zXZ", b"\x1f\x8b", b"BZh", b"PK\x03\x04", b"\x28\xb5\x2f\xfd")
 _ELF: Final = b"\x7fELF"
-_UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")
 
 
 class Refusal(NamedTuple):
@@ -158,8 +158,9 @@ def refuse_what_is_no_manifest(text: str | bytes, name: str) -> None:
             raise InputError(
                 f"{name} is an archive: of a node --node reads it, and of a machine --machine"
             )
-        if text.startswith(_UTF_16):
-            raise InputError(f"{name} is UTF-16, as PowerShell writes it: save it as UTF-8")
+        text = utf8_of(text)
+        if is_utf_16(text):
+            raise InputError(f"{name} is UTF-16 that is cut off or damaged: save it as UTF-8")
         if text.startswith(_ELF) or b"\0" in text[:1024]:
             raise InputError(f"{name} is a binary file; `kubectl get pod -o yaml` prints a pod")
         text = text[:_LOOKED_AT].decode(errors="replace")

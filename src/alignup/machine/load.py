@@ -155,7 +155,9 @@ def _load_file(path: Path, source: str, node_name: str | None) -> LoadedMachine:
     if len(data) > _MAX_FILE:
         raise InputError.at(source, f"a machine of up to {_MAX_FILE} bytes", max(size, len(data)))
 
-    text = data.removeprefix(_BYTE_ORDER_MARK)
+    from alignup.text.documents import utf8_of  # noqa: PLC0415  # a file only
+
+    text = utf8_of(data).removeprefix(_BYTE_ORDER_MARK)
     if text.lstrip()[:1] == b"<":
         # see the module
         from alignup.machine.hwloc_xml import machine_from_hwloc_xml  # noqa: PLC0415

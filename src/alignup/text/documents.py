@@ -16,13 +16,35 @@ from alignup.errors import InputError
 TEXT_LIMIT: Final = 8 * 2**20
 
 
+# How a text of UTF-16 begins, such as PowerShell writes.
+_UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")
+
+
+def is_utf_16(data: bytes) -> bool:
+    """Return whether bytes begin as a text of UTF-16 that says so."""
+    return data.startswith(_UTF_16)
+
+
+def utf8_of(data: bytes) -> bytes:
+    """Return a text of UTF-16 that says so as UTF-8, and anything else as it is.
+
+    >>> utf8_of("kind: Pod".encode("utf-16")), utf8_of(b"kind: Pod")
+    (b'kind: Pod', b'kind: Pod')
+    """
+    if is_utf_16(data):
+        with suppress(UnicodeDecodeError):
+            return data.decode("utf-16").encode()
+    return data
+
+
 def read_documents(text: str | bytes, source: str) -> list[object]:
     """Return the documents in `text` as plain objects, in order; an empty YAML document is None.
 
     Text that starts with a brace is tried as one JSON document first, and then as JSON lines.
 
     Args:
-        text: YAML with any number of documents, JSON, or JSON lines; bytes are UTF-8.
+        text: YAML with any number of documents, JSON, or JSON lines; bytes are UTF-8, or UTF-16
+            that begins with its mark.
         source: what an error calls the text, such as a file's name.
 
     Raises:
@@ -34,7 +56,7 @@ def read_documents(text: str | bytes, source: str) -> list[object]:
 
     try:
         if isinstance(text, bytes):
-            characters = text.decode("utf-8-sig")
+            characters = utf8_of(text).decode("utf-8-sig")
         else:
             characters = text.removeprefix("\ufeff")
             characters.encode()  # a str may hold surrogates; what was decoded cannot

@@ -151,3 +151,15 @@ def test_lines_that_the_journal_left_out_are_told(alignup):
         "journalctl -o json needs --all"
         in alignup("explain", "--log", "-", stdin=LOG.read_bytes() + omitted).err
     )
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_log_of_utf_16_is_read_as_one_of_utf_8(alignup, encoding: str, packed) -> None:
+    """So PowerShell writes what it redirects."""
+    text = LOG.read_text("utf-8")
+    data = text.encode(encoding) if encoding == "utf-16" else f"\ufeff{text}".encode(encoding)
+    for cut in (0, 1):  # in the middle of a character
+        given = data[: len(data) - cut]
+        ended = alignup("explain", "--log", "-", stdin=gzip.compress(given) if packed else given)
+        assert (ended.status, ended.out) == (1, alignup("explain", "--log", LOG).out)

@@ -123,7 +123,7 @@ TEXTS = [
     ("\x7fELF...", "a binary file"),
     (b"\0\1\2", "a binary file"),
     (b"\xfd7zXZ\0", "an archive"),
-    (EVENTS.encode("utf-16"), "UTF-16"),
+    (EVENTS.encode("utf-16"), "events"),
     ('{"numaNodes": []}', "a machine: --machine"),
     ('{"policyName": "none", "checksum": 1}', "alignup node check"),
     ("machine: xeon-2s\nsteps: []\n", "alignup replay"),

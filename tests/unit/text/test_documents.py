@@ -60,3 +60,15 @@ def test_who_reads_json_only_pays_for_no_yaml() -> None:
     subprocess.run(  # noqa: S603  # ours
         [sys.executable, "-c", f"{program}; assert 'yaml' not in sys.modules"], check=True
     )
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-8"])
+@pytest.mark.parametrize("text", ["kind: Pod", '{"kind": "Pod"}', "kind: Pod\r\n"])
+def test_a_text_that_begins_with_its_mark_is_read(encoding: str, text: str) -> None:
+    assert read_documents(f"\ufeff{text}".encode(encoding), "p.yaml") == [{"kind": "Pod"}]
+
+
+@pytest.mark.parametrize("data", [b"\xff\xfe\0", b"\xff\xfe\0\xd8", b"\xfe\xff\xd8"])
+def test_a_text_of_utf_16_that_is_cut_off_is_refused(data: bytes) -> None:
+    with pytest.raises(InputError, match="not UTF-8"):
+        read_documents(data, "p.yaml")
