@@ -199,7 +199,15 @@ def claims_on(node: Node, pod: Pod) -> ClaimsOutcome | None:
 
     from alignup.claims.preview import preview_claims
 
-    return preview_claims(node, pod)
+    outcome = preview_claims(node, pod)
+    if outcome is None or outcome.meet is not False:
+        return outcome
+
+    # few pods have claims
+    from alignup.explanations.suggestions import reservations_near_claims
+    from alignup.records import replace
+
+    return replace(outcome, helps=(*outcome.helps, *reservations_near_claims(node, pod)))
 
 
 def claims_dict(outcome: ClaimsOutcome | None) -> dict[str, Any]:

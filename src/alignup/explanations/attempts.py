@@ -104,22 +104,45 @@ class Attempts(Record, frozen=False):
             drained: the node is drained before, so that the pods come again in their order, on new
                 state files.
         """
+        try:
+            node = self._configured(fields, drained=drained)
+            return None if node is None else self._accepted(node.admit(self.pod))
+        except AlignupError:  # a kubelet would not start so
+            return None
+
+    def meets_claims(self, fields: Mapping[str, Any], *, drained: bool = False) -> bool:
+        """Return whether the pod would be admitted near the devices of its claims.
+
+        That is once the kubelet is configured so; see `with_kubelet`.
+        """
+        try:
+            node = self._configured(fields, drained=drained)
+            if node is None or node.claims is None:
+                return False
+
+            admission = self._accepted(node.admit(self.pod))
+            if admission is None:
+                return False
+            return node.claims.are_aligned(self.pod, admission.containers) is True
+        except AlignupError:
+            return False
+
+    def _configured(self, fields: Mapping[str, Any], *, drained: bool) -> Node | None:
+        """Return the node once its kubelet is configured so; None: not all pods stay.
+
+        Raises:
+            AlignupError: a kubelet would not start so.
+        """
         if not self.is_copy or self.attempts_left <= 0:
             return None
 
         old_config = self.node.config
         all_fields = {**fields_of(old_config), **fields}
         written = {key: value for key, value in all_fields.items() if value is not None}
-        try:
-            config = KubeletConfig.from_dict(
-                written, version=old_config.version, reading=old_config.reading
-            )
-            node = self._drained(config) if drained else self._restarted(config)
-            if node is None:
-                return None
-            return self._accepted(node.admit(self.pod))
-        except AlignupError:  # a kubelet would not start so
-            return None
+        config = KubeletConfig.from_dict(
+            written, version=old_config.version, reading=old_config.reading
+        )
+        return self._drained(config) if drained else self._restarted(config)
 
     def on_release(self, version: KubeletVersion, *, drained: bool = False) -> Node | None:
         """Return the node once its kubelet is of another release.

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from alignup.explanations.cause import Cause
     from alignup.explanations.trial import Trial
     from alignup.kubernetes.kubelet_config import KubeletConfig
+    from alignup.kubernetes.pod import Pod
     from alignup.kubernetes.versions import KubeletVersion
     from alignup.machine.machine import Machine
     from alignup.node.faults import Fault
@@ -469,6 +470,32 @@ def kubelet_changes(
 
         suggestion = Suggestion("kubelet", text, {"kubelet": candidate.fields}, after=after)
         yield candidate.cost + lost, suggestion
+
+
+def reservations_near_claims(node: Node, pod: Pod) -> Iterator[str]:
+    """Yield reservations with which the pod's CPUs and the devices of its claims are aligned.
+
+    Each was tried. Those that hold after a restart of the kubelet come before those that need a
+    drain.
+
+    Args:
+        node: the node, which stays as it is.
+        pod: the pod, which is not there yet.
+    """
+    if node.cpu is None or not pod.exclusive_cpus or has_users_providers(node, but_claims=True):
+        return
+
+    attempts = Attempts(node.copy(), node.read(pod), {}, is_copy=True)
+    stale = STRICT in set_options(node.config.cpu_manager_policy_options)
+    for is_drained in (False, True):
+        if stale and not is_drained:
+            continue
+
+        for cpus in islice(_reservations_elsewhere(node), MOST_RESERVATIONS):
+            if attempts.meets_claims({"reservedSystemCPUs": str(cpus)}, drained=is_drained):
+                text = f"configure the kubelet with other CPUs reserved: reservedSystemCPUs {cpus}"
+                yield f"after draining the node: {text}" if is_drained else text
+                return
 
 
 def _candidates(attempts: Attempts, blamed: Sequence[str]) -> Iterator[_Candidate]:

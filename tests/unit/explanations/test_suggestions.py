@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 
 from alignup import explain, read_pod
+from alignup.claims.preview import preview_claims
 from alignup.explanations.attempts import Attempts
+from alignup.explanations.suggestions import reservations_near_claims
 from alignup.kubernetes.versions import NEWEST
 from alignup.node import Node
+from alignup.records import replace
 from fakes.hint_providers import Licences
 from inputs.claims_on_nodes import pod_with_claim
 from inputs.machines import machine_of
@@ -321,3 +324,69 @@ def test_the_plugin_that_would_help_is_named_whatever_comes_before_it() -> None:
 
     [suggestion] = by_kind(node, wish("x", cpu="6", **dict.fromkeys(devices, "1")))["plugin"]
     assert suggestion.to_dict()["try"] == {"excludeTopology": ["b.com/gpu"]}
+
+
+def node_with_a_claim(device_node: int, reserved: str, options: dict[str, str]) -> Node:
+    """Return a node of two NUMA nodes of eight CPUs, and a claim's device near one of them."""
+    return Node.from_dict(
+        {
+            "machine": machine_of(2, 4),
+            "kubelet": {
+                "cpuManagerPolicy": "static",
+                "cpuManagerPolicyOptions": options or None,
+                "topologyManagerPolicy": "single-numa-node",
+                "reservedSystemCPUs": reserved,
+            },
+            "devices": {},
+            "resources": [slice_of([device_node]), class_of(), template()],
+        }
+    )
+
+
+@pytest.mark.parametrize("options", [{}, {"strict-cpu-reservation": "true"}])
+@pytest.mark.parametrize("device_node", [0, 1])
+@pytest.mark.parametrize("reserved", ["0,8", "4,12"])
+@pytest.mark.parametrize("cpus", [1, 6, 8])
+def test_cpus_are_reserved_elsewhere_where_a_claims_device_is_far(
+    options: dict[str, str], device_node: int, reserved: str, cpus: int
+) -> None:
+    """Each was tried: a node that is configured so from the start aligns the pod and its device."""
+    node = node_with_a_claim(device_node, reserved, options)
+    pod = pod_with_claim(cpu=cpus)
+    preview = preview_claims(node, pod)
+    assert preview is not None
+
+    offered = list(reservations_near_claims(node, pod))
+    if preview.meet is False and cpus == 8:
+        other = "4,12" if device_node == 0 else "0,8"
+        text = f"configure the kubelet with other CPUs reserved: reservedSystemCPUs {other}"
+        assert offered == [f"after draining the node: {text}" if options else text]
+
+        changed = preview_claims(node_with_a_claim(device_node, other, options), pod)
+        assert changed is not None
+        assert changed.meet is True
+    for text in offered:
+        moved = text.rpartition(" ")[2]
+        again = preview_claims(node_with_a_claim(device_node, moved, options), pod)
+        assert again is not None
+        assert again.meet is True
+
+
+def test_no_reservation_is_offered_that_brings_nothing() -> None:
+    """More CPUs than a NUMA node has, a pod of the shared pool, a CPU held by another pod."""
+    node = node_with_a_claim(0, "0,8", {})
+    assert list(reservations_near_claims(node, pod_with_claim(cpu=9))) == []
+
+    assert list(reservations_near_claims(node, replace(pod_with_claim(), exclusive_cpus=0))) == []
+
+    assert node.admit(held_pod())
+    assert list(reservations_near_claims(node, pod_with_claim(cpu=8))) == []
+
+
+def held_pod() -> dict[str, Any]:
+    """Return a pod of six CPUs, which are those of NUMA node 0 that are free."""
+    limits = {"cpu": "6", "memory": "1Gi"}
+    return {
+        "metadata": {"name": "held", "uid": "held"},
+        "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]},
+    }
