@@ -355,7 +355,8 @@ class _Reading:
     def __init__(self) -> None:
         self.log = KubeletLog()
         self._startup = Startup()
-        self._decisions: list[Decision] = []
+        # those of one pod, by container
+        self._decisions: dict[str | None, Decision] = {}
         self._too_few: dict[str, tuple[int, int]] = {}
         self._difference: tuple[str, Mapping[str, Any]] | None = None
 
@@ -367,7 +368,7 @@ class _Reading:
                 writes.
         """
         if values.get("operation") == "resize":  # the pod stays, whatever is decided
-            self._decisions = []
+            self._decisions = {}
             return True
 
         match message:
@@ -398,11 +399,11 @@ class _Reading:
 
             case "Topology Affinity" if "bestHint" in values and self._decisions:
                 # the CPU manager has such a line too
-                self._decisions[-1].carried_out = True
+                self._last().carried_out = True
 
             case "Allocate error" if self._decisions:
                 error = values["err"]
-                self._refuse(self._decisions[-1].pod, "", _reason_of(error), error)
+                self._refuse(self._last().pod, "", _reason_of(error), error)
 
             case "Pod admission denied":
                 uid, reason, text = (str(values[key]) for key in ("podUID", "reason", "message"))
@@ -513,21 +514,26 @@ class _Reading:
         container = str(values["containerName"]) if "containerName" in values else None
 
         if self._decisions:
-            last = self._decisions[-1]
+            last = self._last()
             if (last.pod, last.container) == (pod, container) and last.best is None:
                 return last
 
-            is_repeated = any(decision.container == container for decision in self._decisions)
-            if last.pod != pod or is_repeated:
+            if last.pod != pod or container in self._decisions:
                 self.end_of_pod()
 
         decision = Decision(pod, container)
-        self._decisions.append(decision)
+        self._decisions[container] = decision
         return decision
 
+    def _last(self) -> Decision:
+        """Return the decision that was made last; there is one."""
+        return next(reversed(self._decisions.values()))
+
     def _refuse(self, pod: str, uid: str, reason: str, message: str) -> None:
-        decisions = tuple(decision for decision in self._decisions if decision.pod == pod)
-        self._decisions = [decision for decision in self._decisions if decision.pod != pod]
+        decisions: tuple[Decision, ...] = ()
+        if self._decisions and self._last().pod == pod:
+            decisions = tuple(self._decisions.values())
+            self._decisions = {}
 
         earlier = self.log.refusals.pop(pod, None)
         if earlier is not None and not decisions:  # another line tells more
@@ -541,7 +547,7 @@ class _Reading:
         Args:
             pod: only of this one.
         """
-        last = self._decisions[-1] if self._decisions else None
+        last = self._last() if self._decisions else None
         if last is None or pod not in {None, last.pod}:
             return
 
@@ -551,7 +557,7 @@ class _Reading:
         if is_refused:
             self._refuse(last.pod, "", "TopologyAffinityError", "")
 
-        self._decisions = []
+        self._decisions = {}
 
 
 def _hints(hints: dict[str, list[Any] | None] | str | None) -> dict[str, list[Any] | None]:
