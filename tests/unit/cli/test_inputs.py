@@ -193,3 +193,12 @@ def test_a_configuration_that_is_refused_names_the_option_that_reads_it(
     assert alignup(*words).complains(option)
     value = ("0",) if option == "--reserved-cpus" else ()
     assert alignup(*words, option, *value).status == 0
+
+
+def test_a_node_lines_kubelet_is_told_what_it_lacks_as_a_configuration(alignup, write) -> None:
+    """A node line needs no reserved CPUs, and a kubelet does."""
+    file = write("kubelet.json", '{"cpuManagerPolicy": "static"}')
+    ended = alignup("admit", "-m", "xeon-2s", "-c", file)
+    assert ended.status == 2
+    assert "reservedSystemCPUs reserves some" in ended.err
+    assert "--reserved-cpus" in ended.err
