@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from html import escape
 from itertools import pairwise
 
 import pytest
@@ -203,3 +205,27 @@ def test_of_a_page_of_many_pods_the_first_are_shown() -> None:
     page = explanations_page("node", [explained[0], *several])
     assert "default/x2" not in page
     assert f"the first {MOST_SHOWN} of {MOST_SHOWN + 1} pods" in page
+
+
+def test_suggestions_are_numbered_in_the_order_of_the_terminal() -> None:
+    """With a line for each container where several amounts change."""
+    page = explanations_page("Why", [REFUSED])
+    [numbered] = re.findall(r"<ol>(.*?)</ol>", page)
+    assert numbered.count("<li>") >= len(REFUSED.suggestions) > 0
+    for suggestion in REFUSED.suggestions:
+        for text in suggestion.changes or (suggestion.text,):
+            assert escape(text, quote=False) in numbered
+
+
+def test_refused_pods_come_first_and_their_verdict_has_a_colour() -> None:
+    page = explanations_page("Why", [ADMITTED, REFUSED])
+    refused, admitted = '<h2 class="refused">', '<h2 class="admitted">'
+    assert 0 < page.index(refused) < page.index(admitted)
+
+
+def test_the_verdict_of_a_picture_has_a_colour_and_what_is_short_stands_out() -> None:
+    refused, admitted = (drawing_of(explanation_scene(case)) for case in (REFUSED, ADMITTED))
+    assert 'class="au-title au-bad"' in refused
+    assert 'class="au-title au-good"' in admitted
+    assert 'class="au-label au-bad">✗ example.com/gpu: 1 asked, 0 free<' in refused
+    assert 'class="au-label au-bad"' not in admitted

@@ -115,3 +115,40 @@ def test_a_heading_tells_by_its_colour_whether_a_pod_is_admitted() -> None:
 def test_a_line_of_what_is_short_stands_out() -> None:
     _, [text] = box_layers(Box("short", 30, 16, "✗ cpu"))
     assert text.get("class") == "au-label au-bad"
+
+
+def contrast(first: str, second: str) -> float:
+    """Return the contrast of two colours, as the guidelines for web content (WCAG) measure it."""
+
+    def luminance(colour: str) -> float:
+        digits = colour.removeprefix("#")
+        if len(digits) == 3:
+            digits = "".join(digit * 2 for digit in digits)
+        parts = [int(digits[place : place + 2], 16) / 255 for place in (0, 2, 4)]
+        red, green, blue = (
+            part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+        )
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+    lower, higher = sorted((luminance(first), luminance(second)))
+    return (higher + 0.05) / (lower + 0.05)
+
+
+def test_letters_of_pictures_can_be_read_upon_everything_below_them() -> None:
+    css = style("picture")
+    grounds = re.findall(r"\.au-(?:machine|socket|node|apart|l3|pci)\{fill:(#\w+)", css)
+    letters = re.findall(r"\.au (?:text\{[^}]*|\.au-(?:good|bad)\{)fill:(#\w+)", css)
+    assert len(letters) == 3
+    assert len(grounds) == 5
+    for letter in letters:
+        for ground in (*grounds, "#fff"):
+            assert contrast(letter, ground) >= 4.5, (letter, ground)
+
+
+def test_letters_of_pages_can_be_read_in_light_and_in_the_dark() -> None:
+    roots = re.findall(r":root\{([^}]+)\}", style("page"))
+    assert len(roots) == 2
+    for root in roots:
+        colours = dict(re.findall(r"--(\w+):(#\w+)", root))
+        for name in ("text", "good", "bad"):
+            assert contrast(colours[name], colours["page"]) >= 4.5, name
