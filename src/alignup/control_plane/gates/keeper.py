@@ -351,11 +351,12 @@ class Keeper:
         missing may have been bound meanwhile.
         """
         place = self.places.get(uid)
-        for name in () if place is None else place.nodes:
-            uid_there = _uid_on(place, name)
-            if uid_there in self.state.assumed:
-                self._load_of(name).remove(self.state.pods[uid_there].pod)
-                self.state.pod_vanished(uid_there, now)
+        if place is not None:
+            for name in place.nodes:
+                uid_there = _uid_on(place, name)
+                if uid_there in self.state.assumed:
+                    self._load_of(name).remove(self.state.pods[uid_there].pod)
+                    self.state.pod_vanished(uid_there, now)
 
         self._forget_pod(uid)
         self.state.pod_vanished(uid, now)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +14,7 @@ from alignup.control_plane.gates import keeper_service
 from alignup.control_plane.gates.keeper import Keeper, Release
 from alignup.control_plane.gates.keeper_service import SEEN_BY, KeeperService, decode_node, patch_of
 from alignup.control_plane.gates.waiting_pods import PLACE, PLACE_LABEL, GatedPodReader
-from alignup.control_plane.scheduler import cluster_watch
-from alignup.control_plane.scheduler.cluster_state import REPORT_DELAY, ClusterState
+from alignup.control_plane.scheduler.cluster_state import ClusterState
 from alignup.kubernetes.node_fit import NodeObject
 from fakes.api_server import LEASES, NODES, PODS, ApiStub, merge, running, served, until
 from inputs.waiting_pods import gated_object, waiting_pod
@@ -120,30 +118,6 @@ def test_a_pod_is_let_go_to_its_node_and_the_next_one_when_that_is_free() -> Non
             assert there.complaints == []
 
 
-def test_a_deleted_pod_is_looked_for_and_is_free_when_no_report_has_come(monkeypatch) -> None:
-    """Its kubelet may have taken it before, and takes its time to end it."""
-    monkeypatch.setattr(cluster_watch, "_TICK_SECONDS", 0.01)
-
-    @with_cluster("a")
-    async def _(there: Cluster) -> None:
-        ahead = [0.0]
-        service = there.service()
-        service.clock = service.watch.clock = lambda: time.monotonic() + ahead[0]
-        await there.stub.put(PODS, pod_object("p", "a", cpu=4))
-        await there.stub.put(PODS, gated_object("q", cpu=4))
-        async with running(service.run()):
-            await until(lambda: service.keeper.queue)
-            await there.stub.delete(PODS, "p", "default")
-            await until(lambda: not service.keeper.state.pods)
-            request = "GET", pod_path("default", "p")
-            await until(lambda: request in there.stub.requests)
-            await asyncio.sleep(0.1)
-            assert there.is_gated("q")
-            ahead[0] = REPORT_DELAY + 1
-            await until(lambda: not there.is_gated("q"))
-            assert there.complaints == []
-
-
 def test_a_pod_that_was_said_to_be_gone_and_is_there_is_seen_again() -> None:
     @with_cluster("a")
     async def _(there: Cluster) -> None:
@@ -151,7 +125,7 @@ def test_a_pod_that_was_said_to_be_gone_and_is_there_is_seen_again() -> None:
         await stub.put(PODS, pod_object("p", "a", cpu=4))
         service = there.service()
         async with running(service.run()):
-            await until(lambda: service.keeper.state.pods)
+            await service.watch.synced()
             pod = service.keeper.state.pods["uid-p"]
             async with stub.changed:
                 stub.version += 1
@@ -349,7 +323,7 @@ def test_only_the_leader_writes_and_fences_what_was_sent_before(
             await there.stub.put(PODS, gated_object("large", cpu=7))
             await until(lambda: not there.is_gated("p"))
             touched = there.pod("large")["metadata"]["annotations"][SEEN_BY]
-            assert touched.startswith("second/")
+            assert touched == "second/1"
             with pytest.raises(ApiError) as raised:
                 await there.api.request("PATCH", pod_path("default", "p"), late)
             assert raised.value.status == 409
