@@ -394,6 +394,22 @@ def test_best_effort_is_judged_by_what_it_got() -> None:
     assert before == (node.cpu.free_cpus, node.devices.free)
 
 
+def test_a_pod_that_is_admitted_goes_back_if_what_it_got_mixes() -> None:
+    """Its CPU and its GPU would lie on two NUMA nodes, on the second of which a pod is alone."""
+    node = node_of(numa_nodes=3)
+    assert node.admit(pod("wide", 6, gpus=2))
+    assert node.admit(pod("single", 4, "SingleNUMANode", "Preferred"))
+    assert node.occupancy == Occupancy(single=0b010, multi=0b101)
+
+    before = node.cpu.free_cpus, node.devices.free
+    refused = node.admit(pod("new", 1, "BestEffort", "Required", gpus=1))
+
+    assert refused.reason == "TopologyAffinityError"
+    assert "keeps it away from pod 'default/single' on NUMA node 1" in refused.message
+    assert before == (node.cpu.free_cpus, node.devices.free)
+    assert node.admit(pod("new", 1, "BestEffort", "Preferred", gpus=1))
+
+
 @pytest.mark.parametrize(
     ("resident", "new", "where"),
     [
