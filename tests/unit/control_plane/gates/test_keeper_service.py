@@ -323,7 +323,7 @@ def test_only_the_leader_writes_and_fences_what_was_sent_before(
             await there.stub.put(PODS, gated_object("large", cpu=7))
             await until(lambda: not there.is_gated("p"))
             touched = there.pod("large")["metadata"]["annotations"][SEEN_BY]
-            assert touched == "second/1"
+            assert touched.startswith("second/")
             with pytest.raises(ApiError) as raised:
                 await there.api.request("PATCH", pod_path("default", "p"), late)
             assert raised.value.status == 409
