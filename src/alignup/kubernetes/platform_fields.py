@@ -87,6 +87,8 @@ def fields_of_platform(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
                 _refuse(f"{name}.{inner}", group, where)
             read[group[inner]] = inner_value
 
+    # YAML has keys that are no text, and no field is called so
+    read = {name: value for name, value in read.items() if isinstance(name, str)}
     for name, nearest in list(unknown_keys(read, known_names(_KIND))):
         if _is_decisive(name):
             _refuse(name, [nearest] if nearest else (), where)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any, Final
 
 from alignup.errors import InputError, errors_in, warn
@@ -29,6 +30,8 @@ STATIC_UID: Final = "kubernetes.io/config.hash"
 MOST_REPLICAS: Final = 10_000
 # The levels of an object below which nobody keeps a template of a pod.
 _MOST_LEVELS: Final = 12
+# So many unknown keys of a mapping are named.
+_MOST_TOLD: Final = 100
 # The fields beside a template that say how many pods it makes; Jobs run as many as the lower of the
 # last two.
 _COUNTS: Final = ("replicas", "parallelism", "completions")
@@ -443,9 +446,16 @@ def _warn_of_keys(manifest: Mapping[str, Any], place: str, subject: str) -> None
                 places.append((f"{where}.resources", _mapping(container, "resources"), "resources"))
 
     for where, mapping, kind in places:
-        for key, meant in unknown_keys(mapping, known_names(kind)):
+        unknown = unknown_keys(mapping, known_names(kind))
+        for key, meant in islice(unknown, _MOST_TOLD):
             hint = f"; did you mean {meant!r}?" if meant else ""
             warn(f"{subject}: the key {_at(where, key)} is unknown and ignored{hint}")
+
+        more = sum(1 for _ in unknown)
+        if more:
+            warn(
+                f"{subject}: {more} more keys of {where or 'the document'} are unknown and ignored"
+            )
 
 
 def _at(place: str, key: str) -> str:

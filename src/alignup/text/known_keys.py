@@ -10,13 +10,16 @@ from functools import lru_cache
 from typing import Final
 
 _ALIKE: Final = 0.75
+# More unknown keys of one mapping than anybody misspells: others are not compared.
+_MOST_COMPARED: Final = 1000
 
 
 def unknown_keys(keys: Iterable[object], known_keys: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Return each key that is not known, and the known one that it resembles most; empty: none."""
-    return (
-        (str(key), _nearest(str(key), tuple(known_keys))) for key in keys if key not in known_keys
-    )
+    """Yield each key that is not known, and the known one that it resembles most; empty: none."""
+    names = tuple(known_keys)
+    unknown = (key for key in keys if key not in known_keys)
+    for count, key in enumerate(unknown):
+        yield str(key), _nearest(str(key), names) if count < _MOST_COMPARED else ""
 
 
 def misspelt_keys(keys: Iterable[object], known_keys: Collection[str]) -> Iterator[tuple[str, str]]:

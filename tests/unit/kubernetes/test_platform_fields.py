@@ -183,3 +183,9 @@ def test_variables_of_kubespray(variables, fields):
 def test_a_variable_that_may_decide_is_read_or_refused():
     with pytest.raises(InputError, match="'kubelet_topology_policy' of p may decide"):
         fields_of_kubespray({"kubelet_topology_policy": "none"}, "p")
+
+
+@pytest.mark.parametrize("key", [None, 3, True, 1.5])
+def test_a_key_that_is_no_text_is_passed_over(key) -> None:
+    """It ended in a traceback."""
+    assert fields_of_platform({key: 1, "maxPods": 10}, "x") == {"maxPods": 10}

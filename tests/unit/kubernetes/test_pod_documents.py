@@ -449,3 +449,13 @@ def test_a_virtual_machine_is_no_pod_and_kubevirts_pod_is_named():
         ),
     ):
         read_pod_documents(machine, "vmi.yaml")
+
+
+def test_many_unknown_keys_are_told_as_a_number() -> None:
+    pod = {"kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}}
+    text = json.dumps(pod | {f"k{number}": 1 for number in range(300)})
+    with pytest.warns(AlignupWarning) as warned:
+        read_pod_documents(text, "x")
+    sentences = [str(warning.message) for warning in warned]
+    assert len(sentences) == 101
+    assert "200 more keys of the document are unknown and ignored" in sentences[-1]
