@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,8 @@ from alignup.control_plane.gates import keeper_service
 from alignup.control_plane.gates.keeper import Keeper, Release
 from alignup.control_plane.gates.keeper_service import SEEN_BY, KeeperService, decode_node, patch_of
 from alignup.control_plane.gates.waiting_pods import PLACE, PLACE_LABEL, GatedPodReader
-from alignup.control_plane.scheduler.cluster_state import ClusterState
+from alignup.control_plane.scheduler import cluster_watch
+from alignup.control_plane.scheduler.cluster_state import REPORT_DELAY, ClusterState
 from alignup.kubernetes.node_fit import NodeObject
 from fakes.api_server import LEASES, NODES, PODS, ApiStub, merge, running, served, until
 from inputs.waiting_pods import gated_object, waiting_pod
@@ -114,6 +116,31 @@ def test_a_pod_is_let_go_to_its_node_and_the_next_one_when_that_is_free() -> Non
             await until(lambda: service.keeper.queue and not service.keeper.places)
             ended = {"status": {"phase": "Succeeded"}}
             await there.stub.put(PODS, merge(there.pod("p"), ended))
+            await until(lambda: not there.is_gated("q"))
+            assert there.complaints == []
+
+
+def test_a_deleted_pod_is_looked_for_and_is_free_when_no_report_has_come(monkeypatch) -> None:
+    """Its kubelet may have taken it before, and takes its time to end it."""
+    monkeypatch.setattr(cluster_watch, "_TICK_SECONDS", 0.01)
+    monkeypatch.setattr(keeper_service, "_LONGEST_PAUSE", 0.05)  # no event tells of it
+
+    @with_cluster("a")
+    async def _(there: Cluster) -> None:
+        ahead = [0.0]
+        service = there.service()
+        service.clock = service.watch.clock = lambda: time.monotonic() + ahead[0]
+        await there.stub.put(PODS, pod_object("p", "a", cpu=4))
+        await there.stub.put(PODS, gated_object("q", cpu=4))
+        async with running(service.run()):
+            await service.watch.synced()
+            await there.stub.delete(PODS, "p", "default")
+            await until(lambda: not service.keeper.state.pods)
+            request = "GET", pod_path("default", "p")
+            await until(lambda: request in there.stub.requests)
+            await asyncio.sleep(0.1)
+            assert there.is_gated("q")
+            ahead[0] = REPORT_DELAY + 1
             await until(lambda: not there.is_gated("q"))
             assert there.complaints == []
 
