@@ -279,6 +279,23 @@ def test_a_plan_is_taken_back_while_all_gates_are_on() -> None:
     assert all(PLACE not in pod["metadata"]["annotations"] for pod in pods.objects.values())
 
 
+@pytest.mark.parametrize("has_changed", [False, True])
+def test_a_group_whose_plan_a_member_does_not_take_waits_again(has_changed: bool) -> None:
+    """With the member, if that has changed since; else it cannot be changed, and is left out."""
+    pods = Pods("a", "b", "c", "d")
+    pods.put(*[member(f"m{number}", cpu=4) for number in range(4)])
+    plans = pods.decide()
+    assert len(pods.keeper.places) == 4
+    if has_changed:
+        pods.put(member("m0", cpu=3))
+    pods.keeper.refused(plans[0].pod, pods.now)
+    group = pods.keeper.groups.of("uid-m1")
+    assert (group.plan, pods.keeper.places) == ({}, {})
+    assert ("uid-m0" in group.waiting) is has_changed
+    pods.settle()
+    assert len(pods.ungated()) == (4 if has_changed else 0)
+
+
 def test_a_member_that_changes_while_the_gates_go_keeps_its_place() -> None:
     pods = Pods("a", "b")
     pods.put(*[member(f"m{number}", 2, cpu=4) for number in range(2)])
