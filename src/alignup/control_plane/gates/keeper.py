@@ -1049,11 +1049,15 @@ class Keeper:
         As long as all gates are on, it is taken back where a node is none any more.
         """
         places = [self.places.get(uid) for uid, name in group.plan.items() if name]
-        if any(place is None or self._is_wrong(place, place.nodes[0]) for place in places):
-            self._take_group_back(group, now)
-            return []
+        is_wrong = any(place is None or place.pod.uid in self._misplaced for place in places)
+        is_written = all(place is not None and place.is_written for place in places)
+        if is_written and not is_wrong:
+            # the last moment at which nothing has been done yet
+            is_wrong = any(place and self._is_wrong(place, place.nodes[0]) for place in places)
 
-        if any(place is not None and not place.is_written for place in places):
+        if is_wrong:
+            self._take_group_back(group, now)
+        if is_wrong or not is_written:
             return []
 
         group.releasing = set(group.plan)
@@ -1180,6 +1184,7 @@ class Keeper:
         placeless = group.waiting.keys() - members.keys()
         plan = self.plan_group(members)
         group.fitting = len(placeless) + len(plan.places), len(group.waiting)
+        group.gained = 0
         group.left_out = members[plan.left_out[0].uid] if plan.left_out else None
         if group.fitting[0] < group.needed:
             group.is_refused = True
@@ -1240,11 +1245,7 @@ class Keeper:
             return 1
 
         free = self._free(name)
-        free["pods"] = free.get("pods", 0) - self._load_of(name).pods
-        requests = {**pod.kind.requests, "pods": 1}
-        return min(
-            free.get(resource, 0) // amount for resource, amount in requests.items() if amount
-        )
+        return min(pod.kind.most_in(free), free.get("pods", 0) - self._load_of(name).pods)
 
     # Nodes that are kept for pods that have waited long.
 

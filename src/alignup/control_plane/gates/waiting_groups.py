@@ -52,12 +52,14 @@ class WaitingGroup:
         begun: the uids of those without a gate, and whether they ask for something exclusive.
         is_refused: no node but those that changed since has room for all.
         fitting: how many members had a place when it was tried last, of how many.
+        gained: how many more may have one on the nodes that changed since, at most.
         left_out: a member that had none then.
     """
 
     __slots__ = (
         "begun",
         "fitting",
+        "gained",
         "is_refused",
         "left_out",
         "membership",
@@ -80,6 +82,7 @@ class WaitingGroup:
         self.begun: dict[str, bool] = {}
         self.is_refused = False
         self.fitting = (0, 0)
+        self.gained = 0
         self.left_out: WaitingPod | None = None
 
     @property
@@ -258,13 +261,15 @@ class WaitingGroups:
         self.sizes_changed()
 
     def room_on(self, free: Mapping[str, int]) -> None:
-        """Take in that a node has changed, which leaves these amounts."""
+        """Take in that a node has changed, which leaves these amounts.
+
+        A group is tried again once all nodes that changed may take as many members as had no place.
+        """
         for group in self:
-            if group.is_refused and any(
-                all(amount <= free.get(resource, 0) for resource, amount in kind.requests.items())
-                for kind in {pod.kind for pod in group.waiting.values()}
-            ):
-                group.is_refused = False
+            if group.is_refused:
+                kinds = {pod.kind for pod in group.waiting.values() if pod.needs_place}
+                group.gained += max((kind.most_in(free) for kind in kinds), default=0)
+                group.is_refused = group.fitting[0] + group.gained < group.needed
 
     def to_place(self, charged: Callable[[str], float]) -> list[WaitingGroup]:
         """Return the groups that may get places now, in their order.

@@ -34,6 +34,9 @@ DEFAULT_SCHEDULER: Final = "default-scheduler"
 _GATED: Final = "SchedulingGated"
 _MOST_KINDS: Final = 10_000
 
+# No node takes so many.
+_MOST_PODS: Final = 1 << 31
+
 
 class _Gate(msgspec.Struct, gc=False):
     name: str
@@ -87,6 +90,17 @@ class Kind(Record, eq=False):
     pod: Pod
     demand: object
     requests: Mapping[str, int]
+
+    def most_in(self, free: Mapping[str, int]) -> int:
+        """Return for how many such pods some amounts are enough."""
+        return min(
+            (
+                max(0, free.get(resource, 0)) // amount
+                for resource, amount in self.requests.items()
+                if amount
+            ),
+            default=_MOST_PODS,
+        )
 
 
 class WaitingPod(Record):
