@@ -69,6 +69,8 @@ _BEFORE_THE_END: Final = re.compile(
     r"|Could not initialize checkpoint manager, please drain node and remove policy state file"
     r"|(?:Static policy invalid|[Ii]nvalid) state, please drain node and remove policy state file"
 )
+# What a line that is cut off, or has numbers that no kubelet writes, ends in.
+_CUT_OFF: Final = (ValueError, TypeError, LookupError, AttributeError, OverflowError)
 # What stands before the words of a manager.
 _AROUND_AN_ERROR: Final = re.compile(
     r"(?:(?:could not initialize checkpoint manager|kubelet exited|failed to run Kubelet"
@@ -245,7 +247,7 @@ def read_log(lines: Iterable[bytes], name: str) -> KubeletLog:
         elif not file and len(others) < _MOST_OTHERS:
             others.append(text)
 
-        with suppress(ValueError, TypeError, LookupError, AttributeError):  # a line that is cut off
+        with suppress(*_CUT_OFF):
             if reading.take(message, values):
                 is_known = True
 

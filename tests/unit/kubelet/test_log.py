@@ -866,3 +866,11 @@ def test_as_many_containers_as_one_likes_are_looked_up_each_at_once() -> None:
 
     assert len(reading._decisions) == 200
     assert len(compared) <= 400
+
+
+@pytest.mark.parametrize("score", ["1e999", "-1e999", "NaN", '"a"', "{}"])
+def test_a_score_that_is_no_number_of_a_kubelet_is_passed_over(score: str) -> None:
+    head = "I1127 10:00:00.000000       1 scope_container.go:100] "
+    hint = f'{{"NUMANodeAffinity":1,"Preferred":true,"Score":{score}}}'
+    line = f'{head}"TopologyHints" pod="a/b" containerName="c" hints={{"cpu":[{hint}]}}\n'
+    assert not read_log([line.encode()], "LOG").refusals
