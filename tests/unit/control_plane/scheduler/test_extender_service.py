@@ -53,6 +53,28 @@ def test_a_choice_that_another_binding_spoilt_is_refused_and_nothing_is_bound(ca
     } <= set(caplog.messages)
 
 
+def test_what_a_member_of_a_group_was_offered_is_judged_anew_when_it_is_bound() -> None:
+    async def scenario() -> None:
+        async with extender("a", "b") as client:
+            members = [pod_object(name, cpu=4) for name in ("m0", "m1")]
+            offers = []
+            for pod in members:
+                pod["spec"]["schedulingGroup"] = {"podGroupName": "g"}
+                await client.stub.put(PODS, pod)
+                (offer,) = (await client.filter(pod, "a", "b"))["NodeNames"]
+                offers.append(offer)
+
+            # somebody binds another pod, without asking
+            await client.stub.put(PODS, pod_object("other", offers[1], cpu=4))
+            await until(lambda: "uid-other" in client.extender.state.pods)
+            assert await client.bind("m0", offers[0]) == ""
+            answer = await client.bind("m1", offers[1])
+            assert answer == f"NUMA: node {offers[1]} can no longer take the pod"
+            assert client.extender.state.assumed.keys() <= {"uid-m0"}
+
+    asyncio.run(scenario())
+
+
 def test_a_binding_that_the_server_refuses_holds_nothing() -> None:
     async def scenario() -> None:
         async with extender("a") as client:
