@@ -201,6 +201,8 @@ class WaitingGroups:
         group.releasing.discard(uid)
         if before is None or before.kind is not pod.kind:
             group.is_refused = False
+        if membership != group.membership or (before is not None and before is not pod):
+            self._resize(group)
 
     def begins(self, membership: Membership, uid: str, *, is_exclusive: bool) -> None:
         """Take in that a member has no gate, or is bound."""
@@ -242,8 +244,7 @@ class WaitingGroups:
     def sizes_changed(self) -> None:
         """Take in that the objects of groups say something else."""
         for group in self._groups.values():
-            group.size = self.sizes.size(group.membership)
-            group.is_refused = False
+            self._resize(group)
 
     def listed(self, kind: type[GroupObject], items: Sequence[GroupObject]) -> None:
         """Take in all objects of one kind."""
@@ -317,6 +318,15 @@ class WaitingGroups:
         self._pending[key] = group
         self._of_pod[uid] = key
         return group
+
+    def _resize(self, group: WaitingGroup) -> None:
+        """Take the number of members anew; where members differ, the largest one counts."""
+        memberships = [pod.watched.membership for pod in group.waiting.values()]
+        sizes = [self.sizes.size(each) for each in memberships if each is not None]
+        size = max(sizes, default=self.sizes.size(group.membership))
+        if size != group.size:
+            group.size = size
+            group.is_refused = False
 
     @staticmethod
     def _unwait(group: WaitingGroup, uid: str) -> None:

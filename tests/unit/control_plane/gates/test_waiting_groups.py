@@ -507,3 +507,22 @@ def test_a_group_that_has_waited_long_is_not_starved_by_small_pods() -> None:
         pods.now += 70
         pods.settle()
     assert {"m0", "m1"} <= pods.ungated().keys()
+
+
+def test_a_number_that_is_changed_counts_and_of_different_ones_the_largest() -> None:
+    pods = Pods("a", "b", "c")
+    pods.put(member("m0", 4, cpu=4), member("m1", 2, cpu=4))
+    assert pods.settle() == []
+    assert pods.keeper.groups.of("uid-m0").words() == "2 of 4 members are there"
+
+    change = {"metadata": {"annotations": {"alignup.dev/group-size": "2"}}}
+    pods.put(merge(pods.objects["m0"], change))
+    pods.settle()
+    assert pods.ungated().keys() == {"m0", "m1"}
+
+    # the other way round
+    pods = Pods("a", "b", "c")
+    pods.put(member("m0", 2, cpu=4))
+    pods.put(member("m1", 4, cpu=4))
+    assert pods.settle() == []
+    assert pods.keeper.groups.of("uid-m0").words() == "2 of 4 members are there"
