@@ -20,6 +20,7 @@ from alignup.cli.terminal import (
     make_console,
     mark,
     print_json,
+    print_line,
     print_whole,
     runs,
     safe,
@@ -343,16 +344,17 @@ def show_comparison(
     """
     from alignup.cli.replay import answer_text, difference_lines
 
+    console = make_console()
     for version, report in reports.items():
         if "configError" in report:
-            click.echo(safe(f"kubelet {version.title} would not start: {report['configError']}"))
+            print_line(f"kubelet {version.title} would not start: {report['configError']}")
 
     for name in options:
         texts = {
             version: report["options"][name] or "unknown" for version, report in reports.items()
         }
         if len(set(texts.values())) > 1:
-            click.echo("\n".join(difference_lines(f"option {name}", texts)))
+            console.print("\n".join(difference_lines(f"option {name}", texts)))
 
     for index, pod in enumerate(pods):
         texts = {
@@ -360,10 +362,10 @@ def show_comparison(
             for version, report in reports.items()
             if "pods" in report
         }
-        click.echo("\n".join(difference_lines(pod.namespaced_name, texts)))
+        console.print("\n".join(difference_lines(pod.namespaced_name, texts)))
         if len(set(faults[index].values())) > 1:
             label = f"known faults with {pod.namespaced_name}"
-            click.echo("\n".join(difference_lines(label, faults[index])))
+            console.print("\n".join(difference_lines(label, faults[index])))
 
 
 def resize(

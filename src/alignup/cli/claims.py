@@ -10,7 +10,8 @@ import click
 
 from alignup.cli import options
 from alignup.cli.inputs import read_bytes, read_claims, read_mapping, read_resources
-from alignup.errors import InputError, one_line
+from alignup.cli.terminal import print_line
+from alignup.errors import InputError
 from alignup.records import replace
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ def command(
         for sentence in sentences:
             is_indented = sentence.startswith(" ")
             line = sentence if is_indented else f"{node.name}: {sentence}"
-            click.echo(one_line(line))
+            print_line(line)
 
     return 0 if "result" in fields else 1
 

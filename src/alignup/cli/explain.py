@@ -23,12 +23,11 @@ from alignup.cli.explain_view import (
     View,
     explanation_dict,
     show_explanation,
-    show_line,
     show_note,
     show_verdict,
 )
 from alignup.cli.failures import need_extra
-from alignup.cli.terminal import first_to_last, make_console, print_json
+from alignup.cli.terminal import first_to_last, make_console, print_json, print_line
 from alignup.errors import InputError
 from alignup.text.counting import counted
 
@@ -200,15 +199,15 @@ def explain_resizes(loaded: inputs.LoadedNode, resizes: Sequence[Resize], *, as_
         if answer.message:
             sentence += f", {answer.message}"
 
-        show_line(sentence)
+        print_line(sentence)
         if explanation.cause:
-            show_line(f"  {explanation.cause}")
+            print_line(f"  {explanation.cause}")
 
         for sentence in explanation.kept:
-            show_line(f"  but {sentence}")
+            print_line(f"  but {sentence}")
 
         for suggestion in explanation.suggestions:
-            show_line(f"  would help: {suggestion.text}")
+            print_line(f"  would help: {suggestion.text}")
 
     return status
 
@@ -316,7 +315,7 @@ class Teller:
             if number == 0:
                 show_note(line)
             else:
-                show_line(line)
+                print_line(line)
 
         taking = self._taking(case)
         if taking:
@@ -370,7 +369,7 @@ class Teller:
                 }
             )
         else:
-            show_line(f"{label}: {PRESENT}")
+            print_line(f"{label}: {PRESENT}")
             self._count += 1
 
 

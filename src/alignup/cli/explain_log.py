@@ -15,7 +15,7 @@ import click
 from alignup.cli import inputs
 from alignup.cli.explain_view import View, explanation_dict, show_explanation, show_failed_start
 from alignup.cli.failures import complain
-from alignup.cli.terminal import print_json
+from alignup.cli.terminal import print_json, print_line
 from alignup.errors import one_line, sentence_of
 from alignup.explanations.cause import (
     NODE_CAUSES,
@@ -126,7 +126,7 @@ def explain_log(
         if chosen:
             sentence += f" of {chosen}"
 
-        click.echo(one_line(sentence))
+        print_line(sentence)
 
     return 1 if refusals or failed_starts else 0
 

@@ -25,7 +25,6 @@ from alignup.cli.terminal import (
     printed,
     safe,
 )
-from alignup.errors import one_line
 from alignup.explanations import words
 from alignup.kubelet.messages import meaning_of_rejection, meaning_of_start, reference_to
 from alignup.machine.cpuset import CPUSet
@@ -76,11 +75,6 @@ FREE: Final = "□"
 def show_note(note: str) -> None:
     """Print a line by itself."""
     make_console().print(f"\n{safe(note)}")
-
-
-def show_line(line: str) -> None:
-    """Print a line, of which a name cannot make several."""
-    make_console().print(safe(one_line(line)))
 
 
 def explanation_dict(

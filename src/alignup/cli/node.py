@@ -27,10 +27,11 @@ from alignup.cli.terminal import (
     make_console,
     nodes_text,
     print_json,
+    print_line,
     print_whole,
     safe,
 )
-from alignup.errors import InputError, one_line
+from alignup.errors import InputError
 from alignup.records import json_fields
 from alignup.text.counting import counted
 from alignup.text.json_text import decode_json
@@ -456,7 +457,7 @@ def verify(
         if as_json:
             print_json(json_fields(finding))
         else:
-            click.echo(one_line(f"{finding.name}: {finding.text}"))
+            print_line(f"{finding.name}: {finding.text}")
 
     if not findings and not as_json:
         count = len(pids) or len(placements.keys() & {process.pid for process in running})
@@ -508,9 +509,9 @@ def verify_self(root: Path, *, as_json: bool) -> int:
         for device in placement["devices"]:
             numa_node = "unknown" if device["numaNode"] is None else device["numaNode"]
             text = f"{device['address']} ({device['from']}): NUMA node {numa_node}"
-            click.echo(one_line(text))
+            print_line(text)
 
-        click.echo(placement["text"])
+        print_line(placement["text"])
 
     return {True: 0, False: 1, None: 2}[placement["aligned"]]
 
@@ -597,9 +598,9 @@ def check(
 
     for number, finding in enumerate(findings):
         click.echo(nl=number > 0)
-        click.echo(one_line(f"{finding.file}: {finding.text} ({finding.kind})"))
-        click.echo(one_line(f"  the next start: {finding.effect}"))
-        click.echo(one_line(f"  repair: {finding.repair}"))
+        print_line(f"{finding.file}: {finding.text} ({finding.kind})")
+        print_line(f"  the next start: {finding.effect}")
+        print_line(f"  repair: {finding.repair}")
 
     return 1 if findings else 0
 
@@ -644,9 +645,9 @@ def print_restart(forecast: Restart) -> None:
     from alignup.kubernetes.versions import PREVIEWS
 
     for fault in (*forecast.faults, *forecast.damaged):
-        click.echo(one_line(f"{fault.effect}"))
-        click.echo(one_line(f"  {fault.file}: {fault.text} ({fault.kind})"))
-        click.echo(one_line(f"  repair: {fault.repair}"))
+        print_line(fault.effect)
+        print_line(f"  {fault.file}: {fault.text} ({fault.kind})")
+        print_line(f"  repair: {fault.repair}")
 
     if forecast.faults:
         return
@@ -667,10 +668,10 @@ def print_restart(forecast: Restart) -> None:
 
     for outcome in forecast.outcomes:
         for line in lines_of(outcome):
-            click.echo(one_line(line))
+            print_line(line)
 
     for line in lines_of_boot(forecast):
-        click.echo(one_line(line))
+        print_line(line)
 
 
 def lines_of_boot(forecast: Restart) -> Iterator[str]:

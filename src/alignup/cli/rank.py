@@ -23,6 +23,7 @@ from alignup.cli.terminal import (
     make_console,
     nodes_text,
     print_json,
+    print_line,
     print_whole,
     progress,
     safe,
@@ -187,7 +188,7 @@ def command(
         click.echo(nl=number > 0)
         show(answer, top)
         if replicas:
-            click.echo(replicas_text(replicas, top))
+            print_line(replicas_text(replicas, top))
 
         show_help(example)
 

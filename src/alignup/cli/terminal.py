@@ -371,6 +371,11 @@ def print_json(*values: object) -> None:
         click.echo(json.dumps(value, separators=(",", ":")))
 
 
+def print_line(line: str) -> None:
+    """Print a line of users' text, which a terminal gets broken between its words."""
+    make_console().print(safe(one_line(line)))
+
+
 def print_table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
     """Print a table of users' text by itself."""
     print_whole(make_console(), Table(*headings, rows=rows))

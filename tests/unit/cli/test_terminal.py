@@ -21,6 +21,7 @@ from alignup.cli.terminal import (
     mark,
     nodes_text,
     plain,
+    print_line,
     print_table,
     print_whole,
     printed,
@@ -188,3 +189,15 @@ def test_what_is_held_back_is_as_standard_output_has_it(monkeypatch) -> None:
     )
     stream.flush()
     assert stream.buffer.getvalue() == b""
+
+
+def test_a_line_of_names_is_one_line_and_no_mark(monkeypatch, capsys) -> None:
+    """On a narrow terminal it is broken between words; a file gets it as it is."""
+    line = "a [bold]name[/] of\nmany words that goes on"
+    print_line(line)
+    assert capsys.readouterr().out == "a [bold]name[/] of\\nmany words that goes on\n"
+
+    monkeypatch.setenv("COLUMNS", "24")
+    print_line(line)
+    lines = capsys.readouterr().out.splitlines()
+    assert [text.strip() for text in lines] == ["a [bold]name[/] of\\nmany", "words that goes on"]
