@@ -13,6 +13,7 @@ import ipaddress
 import math
 import re
 import struct
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -43,6 +44,9 @@ _PLAIN_PATTERN: Final = re.compile(
     r"(?P<repeat>[+*])?\??)*\$?",
     re.ASCII,
 )
+
+# The first Python for which google-re2 has no wheel.
+_NO_WHEEL: Final = (3, 15)
 
 _SECOND: Final = 10**9
 
@@ -108,6 +112,14 @@ def succeeds(name: str, *arguments: object) -> bool:
 # regular expressions, which are RE2's
 
 
+def _without_wheels() -> str:
+    """Return words about the Python at hand, if there is no wheel of google-re2 for it."""
+    major, minor = sys.version_info[:2]
+    if (major, minor) < _NO_WHEEL:
+        return ""
+    return f", which has no wheel for Python {major}.{minor}: pip builds it with RE2 and Abseil"
+
+
 @lru_cache(maxsize=256)
 def pattern_of(pattern: str) -> Any:
     """Return a compiled regular expression.
@@ -122,7 +134,8 @@ def pattern_of(pattern: str) -> Any:
         repeats = pattern.count("+") + pattern.count("*")
         if not _PLAIN_PATTERN.fullmatch(pattern) or repeats > 2:  # noqa: PLR2004
             raise NotUnderstood(
-                f"the regular expression {pattern!r} without alignup[claims] (google-re2)"
+                f"the regular expression {pattern!r} without alignup[claims] (google-re2"
+                f"{_without_wheels()})"
             ) from error
 
         return re.compile(re.sub(r"\$$", r"\\Z", pattern), re.ASCII)

@@ -7,6 +7,7 @@ match or kind of error, cost, and the text of an error that shows a value.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 from alignup.claims.scenarios import answer_selector
 from alignup.claims.selectors import evaluate, libraries
 from alignup.claims.selectors.check import Overload, check, functions
-from alignup.claims.selectors.syntax import CompileError, parse
+from alignup.claims.selectors.syntax import CompileError, NotUnderstood, parse
 from checks.many_cases import check_each
 
 DEVICE: dict[str, Any] = {
@@ -227,3 +228,20 @@ def test_without_re2_plain_patterns_only_are_understood(monkeypatch, expression,
     assert ask(expression) == expected
     libraries.pattern_of.cache_clear()
     evaluate.program_of.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("version", "words"),
+    [
+        ((3, 11), "without alignup[claims] (google-re2)"),
+        ((3, 14), "without alignup[claims] (google-re2)"),
+        ((3, 15), "(google-re2, which has no wheel for Python 3.15: pip builds it with RE2"),
+        ((3, 16), "(google-re2, which has no wheel for Python 3.16: pip builds it with RE2"),
+    ],
+)
+def test_where_there_is_no_wheel_of_re2_the_extra_says_so(monkeypatch, version, words) -> None:
+    monkeypatch.setitem(sys.modules, "re2", None)
+    monkeypatch.setattr(sys, "version_info", (*version, 0, "final", 0))
+    libraries.pattern_of.cache_clear()
+    with pytest.raises(NotUnderstood, match=re.escape(words)):
+        libraries.pattern_of("(a+)+$")
