@@ -226,7 +226,7 @@ PLACEHOLDER_FIELDS = frozenset(
         "tolerations",
         "topologySpreadConstraints",
     )
-)
+) | {"status.qosClass"}  # the server works it out, and may come to what was sent
 """What may be otherwise in a pod in which nothing ever runs."""
 
 
