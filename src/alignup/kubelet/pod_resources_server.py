@@ -6,8 +6,7 @@ So exporters and topology updaters can read who holds what. What is told comes a
 
 from __future__ import annotations
 
-import asyncio
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as LateError
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -19,6 +18,7 @@ from alignup.host.trusted_files import clear, make_folders, mode_of_new_files, r
 from alignup.kubelet import pod_resources_pb2 as wire
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
@@ -79,12 +79,21 @@ def _handlers(
     """Return what the service does with its calls, each from within the event loop."""
 
     def from_loop(context: grpc.ServicerContext) -> Answers:
-        async def within() -> Answers:
-            return answers()
+        answer: Future[Answers] = Future()
+
+        def tell() -> None:
+            if answer.set_running_or_notify_cancel():
+                try:
+                    answer.set_result(answers())
+                except Exception as error:  # noqa: BLE001  # it is raised below
+                    answer.set_exception(error)
 
         try:
-            return asyncio.run_coroutine_threadsafe(within(), loop).result(_PATIENCE)
+            loop.call_soon_threadsafe(tell)
+            return answer.result(_PATIENCE)
         except LateError:
+            # a loop that ends meanwhile has nothing left to do for it
+            answer.cancel()
             context.abort(grpc.StatusCode.UNAVAILABLE, "the event loop is busy")
 
     def list_all(_: wire.Nothing, context: grpc.ServicerContext) -> wire.ListAnswer:

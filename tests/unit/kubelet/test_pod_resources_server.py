@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import stat
 import threading
@@ -160,6 +161,22 @@ def test_a_loop_that_is_busy_is_said(path, loop, monkeypatch):
             ask_kubelet(path)
     finally:
         is_over.set()
+
+
+def test_a_loop_that_ends_while_it_is_asked_leaves_nothing_behind(folder, monkeypatch):
+    """A task of it that is pending would be told of by whichever test runs next."""
+    monkeypatch.setattr(pod_resources_server, "_PATIENCE", 0.05)
+    path = folder / "kubelet.sock"
+    loop = asyncio.new_event_loop()  # nobody runs it
+    stop = pod_resources_server.serve_pod_resources({path: tell}, loop, "--podresources")
+    with pytest.raises(InputError, match="the event loop is busy"):
+        ask_kubelet(path)
+
+    stop()
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    loop.close()
+    gc.collect()
 
 
 def test_sockets_are_for_the_own_user_and_go_when_it_ends(folder, serve):
