@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
-LENGTHS = (1 << 14, 1 << 15, 1 << 16)
+LENGTHS = (1 << 14, 1 << 16, 1 << 17)
 
 
 class Reader(NamedTuple):
