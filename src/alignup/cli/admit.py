@@ -516,7 +516,6 @@ def answer_dict(
 
     Its hints are where `alignup replay --hints` has them.
     """
-    from alignup.kubelet.messages import meaning_of_rejection
     from alignup.replay.scenario import admission_dict, with_hints_of
     from alignup.topology_manager.refusal_message import refusal_dict
 
@@ -524,6 +523,8 @@ def answer_dict(
     answer["qosClass"] = str(pod.read_as(node.config.profile.pods).qos)
     answer |= admission_dict(node, pod, admission)
     if not admission.admitted:
+        from alignup.kubelet.messages import meaning_of_rejection
+
         meaning = meaning_of_rejection(admission.reason, admission.message)
         if meaning is not None:
             answer["see"] = meaning.message.anchor
@@ -600,10 +601,11 @@ def show_containers(console: Console, node: Node, admission: Admission) -> None:
 def show_pod(console: Console, node: Node, pod: Pod, admission: Admission) -> None:
     """Print one pod: a table, or the reason."""
     from alignup.explanations.words import extent_in_words, extent_with_help
-    from alignup.kubelet.messages import meaning_of_rejection, reference_to
 
     label = safe(pod.namespaced_name)
     if not admission.admitted:
+        from alignup.kubelet.messages import meaning_of_rejection, reference_to
+
         console.print(f"{mark(console, good=False)} {label} refused: [bold]{admission.reason}[/]")
         console.print(f"  {safe(admission.message)}")
         reference = reference_to(meaning_of_rejection(admission.reason, admission.message))

@@ -13,10 +13,10 @@ import json
 import re
 from enum import Enum
 from functools import cache
-from importlib.metadata import PackageNotFoundError, metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from alignup import version
 from alignup.records import Record
 
 if TYPE_CHECKING:
@@ -169,8 +169,7 @@ def meanings_quoted(sentence: str) -> list[Meaning]:
 
 def address_of(anchor: str) -> str:
     """Return the address of an entry; empty: what was built does not know that of its documents."""
-    base = _documentation()
-    return f"{base.rstrip('/')}/{PAGE}#{anchor}" if base else ""
+    return f"{version.DOCUMENTATION}/{PAGE}#{anchor}" if version.DOCUMENTATION else ""
 
 
 def reference_to(meaning: Meaning | None) -> str:
@@ -181,18 +180,6 @@ def reference_to(meaning: Meaning | None) -> str:
     anchor = meaning.message.anchor
     address = address_of(anchor)
     return f"see Messages: {anchor}" + (f" ({address})" if address else "")
-
-
-@cache
-def _documentation() -> str:
-    """Return where the documents of what was built are (`.ci/address`); empty: not known."""
-    try:
-        urls = metadata("alignup").get_all("Project-URL") or []
-    except PackageNotFoundError:
-        return ""
-
-    named = dict(url.partition(", ")[::2] for url in urls)
-    return str(named.get("Documentation", ""))
 
 
 def _meanings(table: Table, words: str) -> Iterator[Meaning]:

@@ -11,6 +11,7 @@ import re
 
 import pytest
 
+from alignup import version
 from alignup.kubelet import messages as messages_module
 from alignup.kubelet.messages import (
     Table,
@@ -137,28 +138,14 @@ def test_a_remedy_is_told_where_no_command_has_to_find_it():
 
 def test_an_entry_has_an_address_where_the_build_knows_that_of_its_documents(monkeypatch):
     meaning = meaning_of_rejection("TopologyAffinityError")
-    monkeypatch.setattr(messages_module, "_documentation", lambda: "")
+    monkeypatch.setattr(version, "DOCUMENTATION", "")
     assert address_of("topology-affinity-error") == ""
     assert reference_to(meaning) == "see Messages: topology-affinity-error"
 
     documents = "https://forge.example/team/alignup/tree/v1.2.0/docs"
-    monkeypatch.setattr(messages_module, "_documentation", lambda: documents)
+    monkeypatch.setattr(version, "DOCUMENTATION", documents)
     address = f"{documents}/messages.md#topology-affinity-error"
     assert reference_to(meaning) == f"see Messages: topology-affinity-error ({address})"
-
-
-def test_the_address_is_that_of_the_package(monkeypatch):
-    """As `.ci/address` writes it into what is built."""
-
-    class Package:
-        def get_all(self, field):
-            assert field == "Project-URL"
-            return ["Homepage, https://a.example", "Documentation, https://a.example/tree/v1/docs"]
-
-    messages_module._documentation.cache_clear()
-    monkeypatch.setattr(messages_module, "metadata", lambda _: Package())
-    assert address_of("outof") == "https://a.example/tree/v1/docs/messages.md#outof"
-    messages_module._documentation.cache_clear()
 
 
 def test_one_repair_stands_in_one_table():
