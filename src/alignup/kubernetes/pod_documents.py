@@ -16,7 +16,6 @@ from typing import Any, Final
 from alignup.errors import InputError, errors_in, warn
 from alignup.kubernetes.manifest import WORKLOADS, read_pod
 from alignup.kubernetes.pod import POLICIES, Pod, QOSClass
-from alignup.kubernetes.recognition import objects_recognised, refuse_what_is_no_manifest
 from alignup.kubernetes.versions import known_names
 from alignup.records import Record, field, replace
 from alignup.text.counting import counted, some_of
@@ -120,6 +119,12 @@ def read_pods(texts: Iterable[tuple[str | bytes, str]]) -> list[PodDocument]:
         InputError: a text is no YAML or JSON, has none of these, or something else than Kubernetes
             objects; or there is no pod in any.
     """
+    # its expressions take longer to compile than a process without manifests has
+    from alignup.kubernetes.recognition import (  # noqa: PLC0415
+        objects_recognised,
+        refuse_what_is_no_manifest,
+    )
+
     all_pods: list[PodDocument] = []
     policies: dict[str, str] = {}
     sources = []
