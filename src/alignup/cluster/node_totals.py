@@ -114,6 +114,12 @@ class Totals:
         amounts: Ints = np.maximum(self.allocatable - self.used, 0)
         return amounts
 
+    @property
+    def left(self) -> Ints:
+        """What the pods leave of each resource, by node, as `fits` counts it; a copy."""
+        left: Ints = self._left.T.copy()
+        return left
+
     def fits(self, request: Ints | None, nodes: Ints | None = None) -> Truths:
         """Return which nodes have as much left as a pod requests; of some nodes, or of all."""
         return _suffices(self._left if nodes is None else self._left.take(nodes, axis=1), request)

@@ -102,7 +102,7 @@ class TotalRoom:
 
     def __init__(self, totals: Totals) -> None:
         self._totals = totals
-        self._left = totals.allocatable - totals.used
+        self._left = totals.left
 
     def most(self, pod: Pod) -> Ints:
         """See `Room`."""
