@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 GROUP_LABEL: Final = "alignup.dev/group"
 SIZE_ANNOTATION: Final = "alignup.dev/group-size"
 
+# The kind of groups that are PodGroups of scheduling.k8s.io.
+POD_GROUP: Final = "podgroup"
 
 _KUEUE_LABEL: Final = "kueue.x-k8s.io/pod-group-name"
 _KUEUE_SIZE: Final = "kueue.x-k8s.io/pod-group-total-count"
@@ -120,7 +122,7 @@ def membership_of(
             f"metadata.annotations[{SIZE_ANNOTATION}]", "how many members the group has", None
         )
     if pod_group:
-        return Membership("podgroup", namespace, pod_group, object_name=pod_group)
+        return Membership(POD_GROUP, namespace, pod_group, object_name=pod_group)
     if _KUEUE_LABEL in labels:
         size = _count(annotations.get(_KUEUE_SIZE, ""), _KUEUE_SIZE)
         return _unless_alone(Membership("kueue", namespace, labels[_KUEUE_LABEL], size))
@@ -240,7 +242,7 @@ class LeaderWorkerSet(msgspec.Struct):
 
 GroupObject = PodGroup | JobSet | LeaderWorkerSet
 _KINDS: Final[dict[type[GroupObject], str]] = {
-    PodGroup: "podgroup",
+    PodGroup: POD_GROUP,
     JobSet: "jobset",
     LeaderWorkerSet: "leaderworkerset",
 }
@@ -248,7 +250,7 @@ _KINDS: Final[dict[type[GroupObject], str]] = {
 # By the kind of a membership, the type of the objects that say how many members a group has, and
 # their path.
 GROUP_OBJECTS: Final[dict[str, tuple[type[GroupObject], str]]] = {
-    "podgroup": (PodGroup, "/apis/scheduling.k8s.io/v1beta1/podgroups"),
+    POD_GROUP: (PodGroup, "/apis/scheduling.k8s.io/v1beta1/podgroups"),
     "jobset": (JobSet, "/apis/jobset.x-k8s.io/v1alpha2/jobsets"),
     "leaderworkerset": (LeaderWorkerSet, "/apis/leaderworkerset.x-k8s.io/v1/leaderworkersets"),
 }

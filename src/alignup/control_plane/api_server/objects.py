@@ -21,7 +21,7 @@ from alignup.control_plane.api_server.groups import (
     is_member,
     membership_or_fault,
 )
-from alignup.errors import InputError
+from alignup.errors import InputError, warn
 from alignup.kubernetes.manifest import IGNORED_CLAIMS, read_pod
 from alignup.kubernetes.node_fit import meets
 from alignup.kubernetes.pod import CONFIG_SOURCE, MIRROR, NodeConstraints, Pod
@@ -32,6 +32,7 @@ from alignup.text.json_text import check_levels, decode_json
 
 if TYPE_CHECKING:
     from alignup.cluster.evictions import Rules
+    from alignup.errors import AlignupError
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
@@ -265,6 +266,17 @@ class Memo(dict[_Key, _Value]):
             self.clear()
 
         super().__setitem__(key, value)
+
+
+def pod_without_requests(pod_object: PodObject, error: AlignupError) -> WatchedPod:
+    """Return the record of a pod that cannot be read: it asks for nothing, with a warning why."""
+    metadata = pod_object.metadata
+    warn(f"the requests of pod {metadata.namespaced_name} are ignored: {error}")
+    return WatchedPod(
+        Pod(metadata.uid, metadata.name, metadata.namespace),
+        node="" if pod_object.has_ended else pod_object.spec.node_name,
+        has_ended=pod_object.has_ended,
+    )
 
 
 class PodReader:

@@ -758,7 +758,7 @@ class Keeper:
 
         # an equal pod that stands before it may have been refused the node that is kept for it
         for name, pod in list(self._kept.items()):
-            if pod.uid in self.queue and name in changed and self._choose(pod, {name}, 1):
+            if pod.uid in self.queue and name in changed and self._takes_now(pod, name):
                 place = self._place(pod, [name], now)
                 if place is not None:
                     decisions.append(self._release(place))
@@ -927,11 +927,6 @@ class Keeper:
             return "node(s) were kept for a pod that has waited longer"
         return "" if self.takes(pod, name) else UNREPORTED
 
-    @property
-    def node_names(self) -> Iterable[str]:
-        """The names of all Node objects."""
-        return self._nodes.keys()
-
     def _fits_alone(self, pod: WaitingPod, name: str) -> bool:
         """Return whether a node would align a pod if no other one were there.
 
@@ -961,7 +956,7 @@ class Keeper:
             return True
 
         member = self.state.members[name]
-        unreported = member.unsettled if isinstance(member, ExactMember) else member.pending
+        unreported = member.unsettled
         for uid in last_pods.keys() & set(unreported):
             if demand_key(member.pods[uid].pod) != pod.kind.demand:
                 self._unreported.add(name)

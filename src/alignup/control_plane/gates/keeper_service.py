@@ -37,7 +37,7 @@ from alignup.kubernetes.wire import NodeWire
 from alignup.text.json_text import decode_json
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
+    from collections.abc import Callable, Coroutine
 
     from alignup.control_plane.api_server.groups import GroupObject
     from alignup.control_plane.api_server.leader import Leader
@@ -81,7 +81,6 @@ class KeeperService:
         keeper: decides.
         reader: of pods.
         leader: decisions are written only while it leads; None: always.
-        led: awaited when this keeper has begun to lead.
         synced: called once, when all objects were listed.
     """
 
@@ -92,7 +91,6 @@ class KeeperService:
         reader: GatedPodReader,
         *,
         leader: Leader | None = None,
-        led: Callable[[], Awaitable[None]] | None = None,
         synced: Callable[[], None] = lambda: None,
     ) -> None:
         self.api = api
@@ -106,7 +104,6 @@ class KeeperService:
         self._synced = synced
 
         self._leader = leader
-        self._led = led
         # The term of the leader of which all is listed and fenced.
         self._term = 0
         if leader is not None:
@@ -176,8 +173,7 @@ class KeeperService:
             else:
                 # the event shows it as it was before, also where it has ended since
                 keeper.pod_vanished(pod.pod.uid, self.clock())
-                if keeper.state.is_vanished(pod.pod.uid):
-                    self.watch.look_for(pod.pod)
+                self.watch.look_for(pod.pod)
             self._wake.set()
 
         return Calls(listed, seen, gone)
@@ -311,8 +307,6 @@ class KeeperService:
             if not leader.was_handed_over:
                 await self._fence(leader)
                 await self.watch.pods.list_again()
-            if self._led is not None:
-                await self._led()
         except AlignupError as error:
             self.api.complain(str(error))
             return

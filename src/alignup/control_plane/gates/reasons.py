@@ -159,7 +159,7 @@ class Reasons:
     def _causes_of_nodes(self, pod: WaitingPod) -> Counter[str]:
         keeper = self._keeper
         view = keeper.state.view
-        causes = Counter(UNKNOWN for name in keeper.node_names if name not in view.members)
+        causes = Counter(UNKNOWN for name in keeper.nodes if name not in view.members)
         try:
             judged = view.verdicts(pod.watched.pod, keeper.state.strategy)
         except AlignupError as error:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from alignup.control_plane.api_server.groups import GroupSizes
+from alignup.control_plane.api_server.groups import POD_GROUP, GroupSizes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from alignup.control_plane.api_server.groups import GroupObject, Membership
     from alignup.control_plane.gates.waiting_pods import Kind, WaitingPod
     from alignup.kubernetes.pod import Pod
-
-_POD_GROUP: Final = "podgroup"
 
 # No node takes so many pods.
 _MOST: Final = 1 << 31
@@ -112,7 +110,7 @@ class WaitingGroup:
 
         Of a PodGroup all that there are: while one has a gate, its scheduler lets none go.
         """
-        if self.membership.kind == _POD_GROUP:
+        if self.membership.kind == POD_GROUP:
             return len(self.waiting)
         return self.size - len(self.begun)
 

@@ -8,19 +8,21 @@ anew knows of it.
 from __future__ import annotations
 
 from collections.abc import Mapping  # msgspec reads annotations
-from typing import Any, Final
+from typing import Any, Final, TYPE_CHECKING
 
 import msgspec
 
 from alignup.cluster.node_totals import demand_key
 from alignup.control_plane.api_server import objects
-from alignup.control_plane.api_server.objects import WatchedPod
 from alignup.control_plane.gates.node_affinity import GATE, required_terms
-from alignup.errors import AlignupError, warn
+from alignup.errors import AlignupError
 from alignup.kubernetes.node_fit import FIELD_NAME, requests_of
-from alignup.kubernetes.pod import Pod
 from alignup.records import Record
 from alignup.text.json_text import decode_json
+
+if TYPE_CHECKING:
+    from alignup.control_plane.api_server.objects import WatchedPod
+    from alignup.kubernetes.pod import Pod
 
 # The annotation of a pod that names the nodes of its place, parted by commas.
 PLACE: Final = "alignup.dev/place"
@@ -181,14 +183,7 @@ class GatedPodReader:
         try:
             return self._reader.read(pod_object) if is_bound else self._waiting(pod_object)
         except AlignupError as error:
-            metadata = pod_object.metadata
-            warn(f"the requests of pod {metadata.namespaced_name} are ignored: {error}")
-            node = "" if pod_object.has_ended else pod_object.spec.node_name
-            return WatchedPod(
-                Pod(metadata.uid, metadata.name, metadata.namespace),
-                node=node,
-                has_ended=pod_object.has_ended,
-            )
+            return objects.pod_without_requests(pod_object, error)
 
     def _waiting(self, pod_object: GatedPodObject) -> WaitingPod:
         metadata = pod_object.metadata

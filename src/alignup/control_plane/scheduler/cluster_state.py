@@ -249,11 +249,7 @@ class ClusterState:
         if isinstance(self.members.get(pod.node), ExactMember) and self._is_listed(pod):
             return
 
-        del self.pods[uid], self.assumed[uid]
-        node_pods = self.by_node[pod.node]
-        node_pods.pop(uid, None)
-        if not node_pods:
-            del self.by_node[pod.node]
+        self._forget(uid)
 
         member = self.members.get(pod.node)
         if member is not None:
@@ -286,10 +282,8 @@ class ClusterState:
         unsettled: set[str] = set()
         for name in names:
             member = self.members.get(name)
-            if isinstance(member, ExactMember):
+            if member is not None:
                 unsettled.update(member.unsettled)
-            elif member is not None:
-                unsettled.update(member.pending)
 
         self._unreported &= unsettled
         return bool(self._unreported)

@@ -182,11 +182,11 @@ class ClusterWatch(Generic[_P]):
                 seconds = self.clock() - began
 
     def look_for(self, pod: Pod) -> None:
-        """Ask soon for a pod that vanished before a report listed it.
+        """Ask soon for a pod, if it vanished and no report lists what it holds.
 
         What there is goes to the sink of pods. Where too many are asked for, a list tells.
         """
-        if not self._vanished.full():
+        if self._state.is_vanished(pod.uid) and not self._vanished.full():
             self._vanished.put_nowait(pod)
 
     async def _look_for_vanished(self) -> None:

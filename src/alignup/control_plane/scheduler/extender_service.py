@@ -17,8 +17,7 @@ from alignup.control_plane.api_server import api_client, objects, pod_events
 from alignup.control_plane.api_server.watch import Calls, list_objects
 from alignup.control_plane.scheduler.cluster_watch import NOT_LISTED, ClusterWatch, Feed
 from alignup.control_plane.scheduler.extender_answers import keep_newest
-from alignup.errors import AlignupError, warn
-from alignup.kubernetes.pod import Pod
+from alignup.errors import AlignupError
 from alignup.records import replace
 
 if TYPE_CHECKING:
@@ -139,14 +138,7 @@ class Extender:
         try:
             return self.read(pod_object)
         except AlignupError as error:
-            metadata = pod_object.metadata
-            warn(f"the requests of pod {metadata.namespaced_name} are ignored: {error}")
-            node = "" if pod_object.has_ended else pod_object.spec.node_name
-            return objects.WatchedPod(
-                Pod(metadata.uid, metadata.name, metadata.namespace),
-                node=node,
-                has_ended=pod_object.has_ended,
-            )
+            return objects.pod_without_requests(pod_object, error)
 
     def _pods_listed(self, pods: list[objects.WatchedPod]) -> None:
         bound = [pod for pod in pods if pod.node]
@@ -179,8 +171,7 @@ class Extender:
             return
 
         self.state.pod_vanished(uid, self.clock())
-        if self.state.is_vanished(uid):
-            self.watch.look_for(pod.pod)
+        self.watch.look_for(pod.pod)
 
     async def run(self) -> None:
         """Follow the cluster until cancelled."""

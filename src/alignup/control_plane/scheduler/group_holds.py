@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from alignup.cluster.node_totals import demand_key
+from alignup.control_plane.api_server.groups import POD_GROUP
 from alignup.records import replace
 
 if TYPE_CHECKING:
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
 TAKEN: Final = "NUMA: another node was chosen for this member of its group"
 MIXED: Final = "NUMA: the node was chosen for members of its group that ask for something else"
-
-_POD_GROUP: Final = "podgroup"
 
 # Seconds after which a group, of which no member was asked for, was given up.
 _GIVEN_UP: Final = 3.0
@@ -117,4 +116,4 @@ class GroupHolds:
 
 def _key_of(pod: WatchedPod) -> _Key | None:
     membership = pod.membership
-    return membership.key if membership is not None and membership.kind == _POD_GROUP else None
+    return membership.key if membership is not None and membership.kind == POD_GROUP else None

@@ -425,6 +425,11 @@ class AmountsMember:
         """The uids of pods that are bound and that the object does not know yet."""
         return tuple(self._pending)
 
+    @property
+    def unsettled(self) -> tuple[str, ...]:
+        """The same: which of them hold nothing, amounts do not tell."""
+        return self.pending
+
     def bind(self, bound: WatchedPod, mask: int, now: float) -> None:
         """Count a pod that was bound to the node.
 
