@@ -31,7 +31,7 @@ from alignup.kubelet.layout import (
     FolderFiles,
     NodeFiles,
 )
-from alignup.kubelet.messages import meaning_of_rejection
+from alignup.kubelet.messages import DRAIN_AND_DELETE, meaning_of_rejection
 from alignup.kubelet.read import (
     KubeletOptions,
     NodeRecords,
@@ -48,7 +48,7 @@ from alignup.kubernetes.versions import (
     parse_version,
     release_of,
 )
-from alignup.machine.bits import union
+from alignup.machine.bits import ids_of, overlapping, union
 from alignup.machine.cpuset import CPUSet
 from alignup.node.holdings import ContainerHolding, Holdings, holdings_of
 from alignup.node.restart import admit_again, check_start
@@ -78,9 +78,6 @@ _FORGET: Final = ("device-file-damaged", "device-checksum")
 _UNSURE: Final = ("-file-damaged", "-checksum", "-format")
 _POD_LEVEL_GATE = "PodLevelResourceManagers"
 _GATED_FORMATS = 2
-_DRAIN_AND_DELETE: Final = (
-    "drain the node, stop the kubelet, delete the file, and start the kubelet"
-)
 _DELETE_AFTER_BOOT: Final = (
     "stop the kubelet, delete the file, and start the kubelet (after a boot no container runs, and "
     "nothing is to be drained)"
@@ -1035,7 +1032,9 @@ def foretell(files: NodeFiles, options: KubeletOptions, *, after_boot: bool = Fa
     before = holdings_of(node)
     refused = admit_again(node, pods, after_boot=after_boot).refused
     after = holdings_of(node)
-    before_boot = None if files.kernel is None else machine_of(files)
+    before_boot = None
+    if options.get("machine") is not None and files.kernel is not None:
+        before_boot = machine_of(files).disjoint()
 
     def outcome(pod: Pod) -> Outcome:
         held = _holdings_of_pod(before, pod)
@@ -1060,8 +1059,11 @@ def foretell(files: NodeFiles, options: KubeletOptions, *, after_boot: bool = Fa
 def _moved(holdings: Iterable[ContainerHolding], before: Machine, now: Machine) -> str:
     """Return where CPUs are, if they are on other NUMA nodes than before; empty: they are not."""
     for holding in holdings:
-        bits = int(holding.cpus or 0)
-        old, new = _nodes_of(bits, before), _nodes_of(bits, now)
+        cpus = int(holding.cpus or 0)
+        old, new = (
+            ids_of(overlapping(machine.node_cpus, cpus), machine.numa_node_ids)
+            for machine in (before, now)
+        )
         if old != new:
             return (
                 f"container {holding.container} keeps CPUs {holding.cpus}, which are on "
@@ -1069,15 +1071,6 @@ def _moved(holdings: Iterable[ContainerHolding], before: Machine, now: Machine) 
             )
 
     return ""
-
-
-def _nodes_of(cpus: int, machine: Machine) -> list[int]:
-    """Return the ids of the NUMA nodes that CPUs are on."""
-    return [
-        numa_id
-        for numa_id, bits in zip(machine.numa_node_ids, machine.node_cpus, strict=True)
-        if bits & cpus
-    ]
 
 
 def _risks(files: NodeFiles, config: KubeletConfig) -> Iterator[Finding]:
@@ -1096,7 +1089,7 @@ def _risks(files: NodeFiles, config: KubeletConfig) -> Iterator[Finding]:
 
 def _after_boot(problem: Finding) -> Finding:
     """Return a finding whose repair is that after a boot, when no container runs."""
-    repair = problem.repair.replace(_DRAIN_AND_DELETE, _DELETE_AFTER_BOOT)
+    repair = problem.repair.replace(DRAIN_AND_DELETE, _DELETE_AFTER_BOOT)
     return replace(problem, repair=repair)
 
 

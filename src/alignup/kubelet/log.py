@@ -21,7 +21,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from alignup.errors import InputError
-from alignup.kubelet.messages import meaning_of_start
+from alignup.kubelet.messages import DRAIN_AND_DELETE, meaning_of_start
 from alignup.kubernetes.pod_documents import is_rejected
 from alignup.kubernetes.recognition import recognised
 from alignup.machine.bits import bit_set
@@ -86,34 +86,33 @@ _DIFFERENCE: Final = re.compile(
     r"(?:Memory|Node) states?(?: for the NUMA node and resource)? (?:were|are|had|have|didn't)"
     r"|NUMA node and resource had different memory states"
 )
-_DELETE: Final = "drain the node, stop the kubelet, delete the file, and start the kubelet"
 # What differs, by the field that the memory manager names, and how to mend it. The kernel keeps
 # another share of each NUMA node's memory at each boot.
 _DIFFERENCES: Final = {
-    "lengthNode": ("the machine has {now} NUMA nodes, and the file {before}", _DELETE),
+    "lengthNode": ("the machine has {now} NUMA nodes, and the file {before}", DRAIN_AND_DELETE),
     "TotalMemSize": (
         "{where} has {now} of memory, and had {before} when the file was written",
-        f"{_DELETE}; there is no setting to put back",
+        f"{DRAIN_AND_DELETE}; there is no setting to put back",
     ),
     "hugepages": (
         "{where} has {now} of {resource}, and had {before} when the file was written",
-        f"set the hugepages back, or {_DELETE}",
+        f"set the hugepages back, or {DRAIN_AND_DELETE}",
     ),
     "SystemReserved": (
         "of {where}, {now} of {resource} is reserved, and {before} was when the file was written",
-        f"set reservedMemory back, or {_DELETE}",
+        f"set reservedMemory back, or {DRAIN_AND_DELETE}",
     ),
     "Allocatable": (
         "of {where}, {now} of {resource} is for pods, and {before} was when the file was written",
-        f"set reservedMemory back, or {_DELETE}",
+        f"set reservedMemory back, or {DRAIN_AND_DELETE}",
     ),
     "free": (
         "{where} has {before} of {resource} free in the file, and {now} by its containers",
-        _DELETE,
+        DRAIN_AND_DELETE,
     ),
     "reserved": (
         "{where} has {before} of {resource} held in the file, and {now} by its containers",
-        _DELETE,
+        DRAIN_AND_DELETE,
     ),
 }
 
@@ -270,7 +269,7 @@ def _difference(message: str, values: Mapping[str, Any]) -> tuple[str, str]:
     Both are empty where its line does not tell.
     """
     if message == "Node state didn't have node ID" and "nodeID" in values:
-        return f"the machine has no NUMA node {values['nodeID']}", _DELETE
+        return f"the machine has no NUMA node {values['nodeID']}", DRAIN_AND_DELETE
 
     name = str(values.get("field", "lengthNode"))
     written, present = (values.get(f"{name}{number}") for number in (1, 2))

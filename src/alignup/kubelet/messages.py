@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PAGE: Final = "messages.md"
+
+# How a state file goes that a kubelet cannot start with.
+DRAIN_AND_DELETE: Final = "drain the node, stop the kubelet, delete the file, and start the kubelet"
 # How much of what somebody says is compared with the tables.
 _LONGEST_WORDS: Final = 2000
 _VERB: Final = re.compile(r"%\+?q|\"%s\"|%\+?[sdvw]")

@@ -268,6 +268,15 @@ def test_the_release_that_a_node_reports_starts(place, reported, version, is_ref
     assert bool(refusal) is is_refused
 
 
+def test_without_another_machine_no_cpus_are_elsewhere_after_a_restart(place):
+    """Also where the kernel lists CPUs in two NUMA nodes: here each belongs to one."""
+    cpus = place.root / "sys/devices/system/node/node1/cpumap"
+    cpus.write_text("ffffffff\n")
+    outcomes = foretell(FolderFiles(place.root), {}).outcomes
+    assert any(holding.cpus for outcome in outcomes for holding in outcome.holds)
+    assert [outcome.moved for outcome in outcomes] == [""] * len(outcomes)
+
+
 def test_what_a_kubelet_wrote_stays():
     restart = foretell(open_node(EXAMPLE / "root.tar.xz"), {})
     assert restart.keeps_all
