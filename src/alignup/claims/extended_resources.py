@@ -295,7 +295,7 @@ def _requests_and_uses(
     uses: list[Use] = []
     for place, container in enumerate(pod.all_containers):
         count = container.requests.get(resource, 0)
-        if count and _ends(container) and not served.is_first:
+        if count and container.ends and not served.is_first:
             ending.append((place, container, count))
         elif count:
             lasting[place] = request = served.request(place, container, resource, count)
@@ -334,8 +334,3 @@ def _without_resources(container: Container, claimed: Collection[tuple[str, str]
         limits={name: count for name, count in container.limits.items() if is_left(name)},
         devices=tuple(pair for pair in container.devices if is_left(pair[0])),
     )
-
-
-def _ends(container: Container) -> bool:
-    """Return whether a container is an init container that ends before the others start."""
-    return container.is_init and not container.is_sidecar

@@ -16,7 +16,7 @@ import msgspec
 from alignup.cli import options
 from alignup.cli.failures import complain
 from alignup.cli.terminal import devices_text, nodes_text, print_json, print_table
-from alignup.machine.bits import bit_set
+from alignup.machine.bits import bit_set, ids_of, overlapping
 from alignup.text.counting import counted, short_bytes
 
 if TYPE_CHECKING:
@@ -120,8 +120,7 @@ def group_dict(group: Affinity, machine: Machine) -> dict[str, Any]:
 
 def _numa_nodes(group: Affinity, machine: Machine) -> list[int]:
     """Return the kernel ids of the nodes whose CPUs some processes may run on."""
-    nodes = zip(machine.numa_node_ids, machine.node_cpus, strict=True)
-    return [numa_id for numa_id, cpus in nodes if cpus & int(group.cpus)]
+    return list(ids_of(overlapping(machine.node_cpus, int(group.cpus)), machine.numa_node_ids))
 
 
 def _may_use_all(group: Affinity, machine: Machine) -> bool:

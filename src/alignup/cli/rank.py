@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from alignup.cli import options
-from alignup.cli.explain_view import show_suggestions
 from alignup.cli.inputs import read_bytes, read_pods, read_resources
 from alignup.cli.terminal import (
     Table,
@@ -246,6 +245,9 @@ def show_help(example: tuple[str, Explanation] | None) -> None:
 
     name, explanation = example
     if explanation.suggestions:
+        # most ranks have none, and the extender's commands start with this module
+        from alignup.cli.explain_view import show_suggestions
+
         show_suggestions(make_console(), explanation, f" on node {name}")
 
 

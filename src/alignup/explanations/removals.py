@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from alignup.explanations.explanation import Suggestion
 from alignup.explanations.manifests import asked_by
 from alignup.kubernetes.node_fit import requests_of
-from alignup.kubernetes.pod import Container, Pod, is_pinned_memory
+from alignup.kubernetes.pod import Pod, is_pinned_memory
 from alignup.records import Record, field, replace
 from alignup.text.counting import counted, short_bytes, some_of
 
@@ -279,7 +279,7 @@ def _shares(pod: Pod, holdings: Holdings, resources: Sequence[str]) -> str:
             if not amount:
                 continue
 
-            label = f"{'init ' if _ends(container) else ''}container {container.name}"
+            label = f"{'init ' if container.ends else ''}container {container.name}"
             share = f"{label} {_amount_text(resource, amount, as_whole=False)}"
             if units and units <= counted_units:
                 share += " of these"
@@ -300,7 +300,7 @@ def kept_after_init(pods: Iterable[Pod], holdings: Holdings, resources: Sequence
         (pod.uid, container.name)
         for pod in pods
         for container in pod.init_containers
-        if _ends(container)
+        if container.ends
     }
     if not ending:
         return ""
@@ -335,11 +335,6 @@ def kept_after_init(pods: Iterable[Pod], holdings: Holdings, resources: Sequence
         f"init containers keep {' and '.join(amounts)}, also once they have ended, as long as "
         f"their pods are there: {some_of(list(names), NAMES_SHOWN)}"
     )
-
-
-def _ends(container: Container) -> bool:
-    """Return whether a container ends before the pod's others start."""
-    return container.is_init and not container.is_sidecar
 
 
 def _units(holding: ContainerHolding, resource: str) -> set[int | str]:

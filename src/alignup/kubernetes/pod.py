@@ -123,6 +123,11 @@ class Container(Record):
     devices: tuple[tuple[str, int], ...] = ()
     fractional_memory: str = ""
 
+    @property
+    def ends(self) -> bool:
+        """Whether it is an init container that ends before the others start."""
+        return self.is_init and not self.is_sidecar
+
 
 # The name, not one of the API's, of the claim that the scheduler makes for extended resources.
 EXTENDED_CLAIM: Final = "<extended-resources>"

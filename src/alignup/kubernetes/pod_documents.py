@@ -16,7 +16,7 @@ from typing import Any, Final
 from alignup.errors import InputError, errors_in, warn
 from alignup.kubernetes.manifest import WORKLOADS, read_pod
 from alignup.kubernetes.pod import POLICIES, Pod, QOSClass
-from alignup.kubernetes.versions import known_names
+from alignup.kubernetes.versions import is_rejection, known_names
 from alignup.records import Record, field, replace
 from alignup.text.counting import counted, some_of
 from alignup.text.documents import read_documents
@@ -83,7 +83,7 @@ class PodDocument(Record):
 
 def is_rejected(phase: str, reason: str) -> bool:
     """Return whether a pod of this status is one that its kubelet did not admit."""
-    return phase == "Failed" and (reason in known_names("rejections") or reason.startswith("OutOf"))
+    return phase == "Failed" and is_rejection(reason)
 
 
 class _Template(Record):

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from alignup.errors import InputError, one_line
-from alignup.kubernetes.versions import known_names
+from alignup.kubernetes.versions import is_rejection
 from alignup.text.counting import counted
 from alignup.text.documents import is_utf_16, utf8_of
 
@@ -355,11 +355,7 @@ def _rows(text: str, heading: re.Match[str], most: int = 0) -> Iterator[list[str
 def _is_worth_quoting(reason: str) -> bool:
     """Return whether a status or an Event's reason says that a pod was not admitted."""
     reason = reason.replace(" ", "")  # up to 1.17 it is Topology Affinity Error
-    return (
-        reason in known_names("rejections")
-        or reason.startswith("OutOf")
-        or reason == _UNSCHEDULABLE
-    )
+    return is_rejection(reason) or reason == _UNSCHEDULABLE
 
 
 def _told(refusals: Iterable[Refusal]) -> str:

@@ -146,6 +146,11 @@ def known_names(kind: str) -> KeysView[str]:
     return dict.fromkeys(read_table("known_names")[kind]).keys()
 
 
+def is_rejection(reason: str) -> bool:
+    """Return whether kubelets give this reason to pods that they do not admit."""
+    return reason in known_names("rejections") or reason.startswith("OutOf")
+
+
 def later_fields(version: KubeletVersion) -> Mapping[str, KubeletVersion]:
     """Return the fields of a `KubeletConfiguration` that came after a release, and with which.
 

@@ -15,9 +15,6 @@ from xml.etree.ElementTree import Element, SubElement, tostring
 from alignup.pictures.boxes import CELL_FONT, HEADER, PADDING, Box, drawable, walk
 
 _FRAMES: Final = frozenset({"socket", "node", "apart", "l3"})
-_UNSEEN: Final = frozenset(
-    {"group", "text", "short", "told", "title", "good", "bad", "line", "machine"}
-)
 # Kinds of headings, with the classes of their text.
 _HEADINGS: Final = {
     "title": "au-title",
@@ -26,6 +23,7 @@ _HEADINGS: Final = {
     "line": "au-line",
     "short": "au-label au-bad",
 }
+_UNSEEN: Final = frozenset({"group", "text", "told", "machine", *_HEADINGS})
 
 
 @cache

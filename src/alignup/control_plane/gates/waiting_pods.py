@@ -8,7 +8,7 @@ anew knows of it.
 from __future__ import annotations
 
 from collections.abc import Mapping  # msgspec reads annotations
-from typing import Any, Final, TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 

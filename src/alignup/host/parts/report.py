@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
+from alignup.machine.bits import ids_of, overlapping
 from alignup.machine.cpuset import CPUSet
 from alignup.text.counting import named
 
@@ -99,10 +100,6 @@ def cores_text(machine: Machine, cpus: CPUSet) -> str:
         parts = [f"core {CPUSet(cores)}{threads}" for threads, cores in numbers.items()]
         sockets.append(f"socket {socket}[{', '.join(parts)}]")
 
-    node_ids = [
-        node.id
-        for node, node_cpus in zip(machine.numa_nodes, machine.node_cpus, strict=True)
-        if node_cpus & int(cpus)
-    ]
+    node_ids = ids_of(overlapping(machine.node_cpus, int(cpus)), machine.numa_node_ids)
     text = f"{', '.join(sockets) or 'no core that is known'} (CPUs {cpus})"
     return f"{text}, {named('NUMA node', node_ids, ',')}" if node_ids else text
