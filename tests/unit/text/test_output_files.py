@@ -111,22 +111,16 @@ def test_a_pipe_gets_all_that_is_written(tmp_path) -> None:
     path = tmp_path / "pipe"
     os.mkfifo(path)
     data = b"x" * (1 << 20)
-    received = []
-    # opened first, so that the writer finds a reader
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    os.set_blocking(descriptor, True)
-
-    def read():
-        with os.fdopen(descriptor, "rb") as file:
-            received.append(file.read())
-
-    reader = threading.Thread(target=read)
+    # both ends stay open, so that neither side meets an end before the other has begun
+    descriptor = os.open(path, os.O_RDWR)
     writer = threading.Thread(target=write_output, args=(path, data))
     writer.start()
-    reader.start()
+    received = b""
+    while len(received) < len(data):
+        received += os.read(descriptor, len(data))
     writer.join(20)
-    reader.join(20)
-    assert received == [data]
+    os.close(descriptor)
+    assert received == data
 
 
 def test_a_device_is_written_to() -> None:
