@@ -739,7 +739,8 @@ class Keeper:
         load = self._load_of(name)
         load.remove(pod)
         try:
-            return bool(refusal(pod, _with_label(node, place.pod), load))
+            constrained = place.pod.kind.constrained
+            return bool(refusal(constrained, _with_label(node, place.pod), load))
         finally:
             load.add(pod)
 
@@ -906,7 +907,7 @@ class Keeper:
 
         if not self._is_in_step(name):
             return False
-        if refusal(pod.watched.pod, _with_label(node, pod), self._load_of(name)):
+        if refusal(pod.kind.constrained, _with_label(node, pod), self._load_of(name)):
             return False
 
         return self._fits_alone(pod, name)
@@ -920,7 +921,7 @@ class Keeper:
         if node is None:
             return "node(s) had no Node object"
 
-        words = refusal(pod.watched.pod, _with_label(node, pod), self._load_of(name))
+        words = refusal(pod.kind.constrained, _with_label(node, pod), self._load_of(name))
         if words:
             return words
         if name in self._kept and not _is_same_or_member(self._kept[name], pod):
@@ -1328,7 +1329,7 @@ class Keeper:
         load = NodeLoad()
         for count in range(most):
             replica = pod.watched.pod.renamed(uid=f"{pod.uid}/{count}")
-            if refusal(replica, node, load) or not copy.admit(replica).admitted:
+            if refusal(pod.kind.constrained, node, load) or not copy.admit(replica).admitted:
                 return count
             load.add(replica)
 
@@ -1382,7 +1383,7 @@ class Keeper:
     def _would_take(self, pod: WaitingPod, name: str) -> bool:
         """Return whether a node would take a pod if no other one were there, by its sums."""
         node = self._nodes.get(name)
-        return node is not None and not refusal(pod.watched.pod, node, NodeLoad())
+        return node is not None and not refusal(pod.kind.constrained, node, NodeLoad())
 
     def _first_for(
         self, pod: WaitingPod, names: Sequence[str], kept: Mapping[str, WaitingPod]

@@ -71,7 +71,7 @@ def placeholder_of(pod: WaitingPod, autoscaler: str, present: Collection[str]) -
     terms = terms or [{"matchExpressions": [absent]}]
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
 
-    constraints = pod.watched.pod.constraints
+    constraints = pod.kind.constrained.constraints
     amounts = {
         name: f"{amount}m" if name == "cpu" else str(amount)
         for name, amount in requests_of(pod.watched.pod).items()

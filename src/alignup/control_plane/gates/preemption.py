@@ -202,7 +202,7 @@ class Preemption:
                 and bound.owner not in _OF_A_NODE
                 and bound.membership is None
             ]
-            if refusal(pod.watched.pod, node, _less(load, [*leaving, *going])):
+            if refusal(pod.kind.constrained, node, _less(load, [*leaving, *going])):
                 continue
 
             highest = max((bound.priority for bound in going), default=priority)
@@ -218,7 +218,7 @@ class Preemption:
         for member, node, load in self._keeper.nodes_to_clear(eviction.pod, {eviction.node}):
             leaving = [bound for bound in member.pods.values() if bound.is_leaving]
             return not refusal(
-                eviction.pod.watched.pod, node, _less(load, [*leaving, *eviction.victims])
+                eviction.pod.kind.constrained, node, _less(load, [*leaving, *eviction.victims])
             )
 
         return False

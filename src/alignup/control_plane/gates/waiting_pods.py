@@ -84,12 +84,16 @@ class Kind(Record, eq=False):
     """What pods have in common of which each may go wherever another one may.
 
     Attributes:
-        pod: one of them.
-        demand: what a kubelet's managers see of them (`demand_key`).
+        pod: one of them, as its kubelet sees it.
+        constrained: the same one with what it demands of a node before it is bound to one: node
+            selector, node affinity, tolerations.
+        demand: what its kubelet sees of them (`demand_key`). Bound pods are read the same way, so
+            pods that differ in their constraints only are copies once they are on a node.
         requests: what a scheduler counts, in the units of `requests_of`.
     """
 
     pod: Pod
+    constrained: Pod
     demand: object
     requests: Mapping[str, int]
 
@@ -109,7 +113,7 @@ class WaitingPod(Record):
     """A pod that is bound to no node.
 
     Attributes:
-        watched: the pod, with the constraints of its spec.
+        watched: the pod, as one that is bound would be read.
         kind: what it has in common with others.
         version: its resourceVersion.
         created: when it was made, in the form of the API, which sorts as text.
@@ -188,12 +192,7 @@ class GatedPodReader:
     def _waiting(self, pod_object: GatedPodObject) -> WaitingPod:
         metadata = pod_object.metadata
         spec = pod_object.spec
-        fields = {
-            "nodeSelector": spec.node_selector,
-            "affinity": spec.affinity,
-            "tolerations": spec.tolerations,
-        }
-        watched = self._reader.read(pod_object, fields)
+        watched = self._reader.read(pod_object)
         pod = watched.pod
         unseen = tuple(_unseen(spec))
         needs_place = (
@@ -206,7 +205,7 @@ class GatedPodReader:
         conditions = pod_object.status.conditions or ()
         return WaitingPod(
             watched,
-            self._kind(pod, fields),
+            self._kind(pod, pod_object),
             metadata.resource_version,
             metadata.creation_timestamp or "",
             GATE in gates,
@@ -225,12 +224,19 @@ class GatedPodReader:
             spec.preemption_policy != "Never",
         )
 
-    def _kind(self, pod: Pod, fields: Mapping[str, Any]) -> Kind:
+    def _kind(self, pod: Pod, pod_object: GatedPodObject) -> Kind:
+        spec = pod_object.spec
+        fields = {
+            "nodeSelector": spec.node_selector,
+            "affinity": spec.affinity,
+            "tolerations": spec.tolerations,
+        }
         demand = demand_key(pod)
-        key = demand, msgspec.json.encode(list(fields.values())), pod.constraints.host_ports
+        key = demand, msgspec.json.encode(list(fields.values()))
         kind = self._kinds.get(key)
         if kind is None:
-            kind = Kind(pod, demand, requests_of(pod))
+            constrained = self._reader.read(pod_object, fields).pod
+            kind = Kind(pod, constrained, demand, requests_of(pod))
             self._kinds[key] = kind
 
         return kind

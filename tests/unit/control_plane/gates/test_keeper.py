@@ -230,6 +230,57 @@ def test_a_node_with_a_place_that_is_not_bound_takes_only_equal_pods() -> None:
     assert given(keeper.decide(4)) == {"other": ("a",)}
 
 
+# What a pod demands of a node before it is bound, of which its kubelet's managers see nothing. All
+# but the last one an API server's defaults, or a platform, put into every pod.
+CHOOSY = {
+    "tolerations of the defaults": {
+        "tolerations": [
+            {
+                "key": f"node.kubernetes.io/{key}",
+                "operator": "Exists",
+                "effect": "NoExecute",
+                "tolerationSeconds": 300,
+            }
+            for key in ("not-ready", "unreachable")
+        ]
+    },
+    "selector": {"nodeSelector": {"zone": "east"}},
+    "affinity": {
+        "affinity": {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [
+                        {
+                            "matchExpressions": [
+                                {"key": "zone", "operator": "In", "values": ["east"]}
+                            ]
+                        }
+                    ]
+                }
+            }
+        }
+    },
+}
+
+
+@pytest.mark.parametrize("spec", CHOOSY.values(), ids=CHOOSY)
+@pytest.mark.parametrize("is_due", [True, False])
+def test_pods_that_choose_their_nodes_are_copies_once_they_are_bound(spec, is_due) -> None:
+    keeper = keeper_of("a")
+    keeper.node_seen(node("a", labels={"zone": "east"}), 0)
+    keeper.pod_seen(waiting_pod("p", cpu=1, spec=spec), 1)
+    assert given(keeper.decide(1)) == {"p": ("a",)}
+    if not is_due:
+        placed = pod_object("p", "a", cpu=1)
+        placed["spec"] |= spec
+        keeper.pod_seen(GATED_READER.decode(json.dumps(placed).encode()), 2)
+
+    keeper.pod_seen(waiting_pod("copy", cpu=1, spec=spec), 3)
+    keeper.pod_seen(waiting_pod("unchoosy", cpu=1), 3)
+    keeper.pod_seen(waiting_pod("other", cpu=2, spec=spec), 3)
+    assert given(keeper.decide(3)) == {"copy": ("a",), "unchoosy": ("a",)}
+
+
 def test_a_node_that_does_not_report_is_taken_to_have_admitted_its_pods() -> None:
     keeper = keeper_of("a")
     keeper.pod_seen(bound("p", "a", cpu=1), 1)

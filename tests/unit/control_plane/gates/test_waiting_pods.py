@@ -31,7 +31,7 @@ def test_a_pod_has_what_its_scheduler_looks_at() -> None:
         "overhead": {"cpu": "250m"},
     }
     pod = waiting_pod("p", priority=3, cpu=2, spec=spec)
-    constraints = pod.watched.pod.constraints
+    constraints = pod.kind.constrained.constraints
     assert constraints.node_selector == {"zone": "east"}
     assert list(constraints.tolerations) == [toleration]
     assert constraints.node_affinity == tuple(terms)

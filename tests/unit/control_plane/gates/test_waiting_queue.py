@@ -169,7 +169,8 @@ def test_who_has_waited_long_may_have_a_node_kept() -> None:
 
 
 def kind_of(requests):
-    return Kind(Pod("uid", "name"), (), requests)
+    pod = Pod("uid", "name")
+    return Kind(pod, pod, (), requests)
 
 
 @given(st.lists(st.tuples(st.booleans(), AMOUNTS), max_size=90), st.lists(AMOUNTS, max_size=3))
