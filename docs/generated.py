@@ -25,6 +25,8 @@ from alignup.records import Record
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from mkdocs.structure.pages import Page
+
 
 HISTORY = Path(__file__).parents[1] / "benches/history.jsonl"
 COMMANDS = "<!-- commands -->"
@@ -34,9 +36,27 @@ WIDTH, HEIGHT, LEFT, EDGE = 420, 180, 80, 12
 WHOLE = 100
 """Ratios from which on nobody asks for decimals."""
 
+SEARCHED = (
+    ("dev/questions.md", {"exclude": True}),
+    ("dev/", {"boost": 0.1}),
+    ("questions/refused.md", {"boost": 1}),
+    ("questions/", {"boost": 2}),
+)
+"""How the search treats pages whose address begins so: the first that fits, or none.
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Put the commands and the curves where a page asks for them (a hook of MkDocs)."""
+`docs/dev/questions.md` has what was asked, and would answer each question with itself.
+"""
+
+
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
+    """Put the commands and the curves where a page asks for them (a hook of MkDocs).
+
+    Pages that answer questions come first in the search, and those for developers last.
+    """
+    address = page.file.src_uri
+    treatments = (treatment for start, treatment in SEARCHED if address.startswith(start))
+    page.meta["search"] = next(treatments, {})
+
     if COMMANDS in markdown:
         lines = described(program, click.Context(program, info_name="alignup"))
         markdown = markdown.replace(COMMANDS, "\n".join(lines))
