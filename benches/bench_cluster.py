@@ -21,7 +21,8 @@ import pytest
 
 from alignup import Cluster, Node, Pod
 from alignup.cluster import REASONS, STRATEGIES, read_amounts, read_node_resource_topologies
-from alignup.cluster.simulation import Simulation, synthetic_trace
+from alignup.cluster.simulation import Simulation
+from alignup.cluster.traces import synthetic_trace
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 from cases import FACTOR, Demand, loaded, pod_of, scenario
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import yaml
 
 from alignup.cluster import Cluster, read_node_resource_topologies
-from alignup.cluster.simulation import read_trace
+from alignup.cluster.traces import read_trace
 from alignup.host.leases.file import LeaseFile, checksum, decode_table, encode_table
 from alignup.host.leases.record import LeaseTable, MachineIdentity, Waiter
 from alignup.kubelet.node_resource_topology.read import read_topologies

@@ -24,10 +24,10 @@ import yaml
 
 from alignup.cli.program import program
 from alignup.control_plane.api_server.api_client import TOPOLOGIES
-from alignup.control_plane.api_server.groups import GROUP_OBJECTS
 from alignup.control_plane.api_server.leader import LEADER
 from alignup.control_plane.gates.placeholders import NAMESPACE
 from alignup.control_plane.serving import GRACE, tls_context
+from alignup.kubernetes.groups import GROUP_OBJECTS
 from alignup.text.documents import read_documents
 from alignup.version import VERSION
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from alignup.cluster import Cluster, Evaluation
     from alignup.cluster.pod_groups import GroupPlan
     from alignup.cluster.ranking import Ranking
-    from alignup.cluster.simulation import Event
+    from alignup.cluster.traces import Event
     from alignup.control_plane.scheduler.ask import AskedCluster
     from alignup.explanations.explanation import Explanation
     from alignup.kubernetes.pod import Pod
@@ -67,6 +67,7 @@ _OUTCOMES: Final = {
     "noRoom": "found no node with enough in total",
     "noAlignment": "found nodes with enough in total, none that could align them",
     "refused": "refused by the node that was chosen",
+    "leftOut": "left out with their groups, for which there was no place together",
     "misaligned": "placed with devices of claims that are not near their CPUs and memory",
 }
 
@@ -81,6 +82,7 @@ _REBALANCING_NUMBERS: Final = (
 )
 
 SHOWN_CAUSES = 10
+SHOWN_GROUPS = 10
 
 # Of a member of a group that is left out.
 SHOWN_GROUP_CAUSES = 3
@@ -669,7 +671,8 @@ def simulate(
         required=True,
     ),
     pods: str | None = options.file(
-        "The trace as JSON lines: a time with admit (and duration) or remove.", *("--pods", "-p")
+        "The trace as JSON lines: a time with admit (and duration), remove, or group.",
+        *("--pods", "-p"),
     ),
     generate: int | None = options.number("Generate N arrivals in place of --pods."),
     strategy: str | None = options.word(
@@ -700,8 +703,9 @@ def simulate(
         alignup simulate --nodes nodes.jsonl --generate 1000
         alignup simulate --nodes nodes.jsonl --pods trace.jsonl --blind
 
-    The scheduler ranks the nodes by --strategy. With --blind, it does not see NUMA nodes; compare
-    how much the nodes then refuse. With --rebalance, pods that find no node wait, and `alignup
+    The scheduler ranks the nodes by --strategy, and places the members of a group all or none. With
+    --blind, it sees neither NUMA nodes nor groups; compare how much the nodes then refuse, and how
+    many groups run in part. With --rebalance, pods that find no node wait, and `alignup
     rebalance` makes room for them. The trace is also played without it, and that result is taken if
     it is better.
     """
@@ -763,7 +767,7 @@ def trace_of(cluster: Cluster, name: str | None, count: int, seed: int) -> list[
     Raises:
         InputError: there is no event.
     """
-    from alignup.cluster.simulation import read_trace, synthetic_trace
+    from alignup.cluster.traces import read_trace, synthetic_trace
 
     if name is None:
         events = synthetic_trace(cluster, count, seed)
@@ -799,6 +803,9 @@ def show_simulated(report: dict[str, Any]) -> None:
             share = report[key] / max(1, arrivals)
             console.print(f"{report[key]:8} of {arrivals} pods ({share:6.1%}) {outcome}")
 
+    if "groups" in report:
+        show_groups(console, report["groups"])
+
     for reason, count in report["refusals"].items():
         console.print(f"{count:8} {'refusal' if count == 1 else 'refusals'}: {reason}")
 
@@ -830,6 +837,21 @@ def show_simulated(report: dict[str, Any]) -> None:
             ("with", *rebalancing_cells(report.get("discarded", report))),
         ]
         print_whole(console, Table("rebalancing (s)", *headings, numbers=headings, rows=rows))
+
+
+def show_groups(console: Console, groups: Mapping[str, Any]) -> None:
+    """Print how many groups of a trace ran whole, and why the others did not."""
+    console.print(
+        f"{counted(groups['groups'], 'group')}: {groups['whole']} whole, {groups['partly']} in "
+        f"part, {groups['none']} not at all"
+    )
+    not_whole = groups["notWhole"]
+    for outcome in not_whole[:SHOWN_GROUPS]:
+        console.print(f"  {safe(outcome['group'])}: {safe(outcome['reason'])}")
+
+    if len(not_whole) > SHOWN_GROUPS:
+        more = counted(len(not_whole) - SHOWN_GROUPS, "other group")
+        console.print(f"  and {more}; --json has all of them")
 
 
 def rebalancing_cells(report: dict[str, Any]) -> tuple[str, ...]:

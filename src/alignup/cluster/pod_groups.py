@@ -14,6 +14,7 @@ mixture does.
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import islice, permutations
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -22,6 +23,8 @@ import numpy as np
 from alignup.cluster.cluster import AMOUNTS_ONLY, Cluster, Ints
 from alignup.cluster.evictions import admitted_numa_nodes
 from alignup.cluster.node_totals import Totals, demand_key
+from alignup.cluster.ranking import causes_in_words, layouts_of, refusal_texts
+from alignup.cluster.shortages import Fit
 from alignup.errors import AlignupError, InputError
 from alignup.records import Record, field
 
@@ -30,6 +33,9 @@ if TYPE_CHECKING:
 
     from alignup.kubernetes.pod import Pod
     from alignup.node import Node
+
+# Of a node that would take a member if the others were not there.
+TAKEN: Final = "node(s) would be taken by other members"
 
 # Orders of the kinds of a group that are tried: all of four kinds.
 _MOST_ORDERS: Final = 24
@@ -183,6 +189,53 @@ def carried_out(cluster: Cluster, plan: GroupPlan) -> Cluster:
         nodes[place.node].admit(place.pod)
 
     return Cluster.from_nodes(nodes)
+
+
+def causes_of_left_out(
+    cluster: Cluster, plan: GroupPlan, pod: Pod, strategy: str = "least-numa-nodes"
+) -> Counter[str]:
+    """Return how many nodes refuse a member that was left out for what, beside the others.
+
+    Args:
+        cluster: made from nodes, without the members.
+        plan: of the group.
+        pod: one of those that were left out.
+        strategy: see `place_group`.
+    """
+    occupied = carried_out(cluster, plan)
+    answer = occupied.evaluate(pod, strategy)
+    refusing = np.flatnonzero(~answer.admitted)
+    causes = Counter(refusal_texts(occupied, layouts_of(occupied), pod, answer, refusing))
+    for index, shortages in enumerate(Fit(occupied).shortages(pod)):
+        if answer.admitted[index]:
+            causes[shortages[0].cause if shortages else TAKEN] += 1
+
+    return causes
+
+
+def presence_in_words(present: int, size: int) -> str:
+    """Return that not all members of a group have come."""
+    return f"{present} of {size} members are there"
+
+
+def fitting_in_words(fitting: int, members: int) -> str:
+    """Return how many members of a group would get places."""
+    return f"{fitting} of {members} members fit"
+
+
+def shortfall_in_words(fitting: int, members: int, left_out: str, causes: Counter[str]) -> str:
+    """Return how many members of a group would get places, and what the next one lacks.
+
+    Args:
+        fitting: how many would get places.
+        members: how many there are.
+        left_out: the name of one that has no place beside these.
+        causes: why the nodes refuse it then.
+    """
+    return (
+        f"{fitting_in_words(fitting, members)}; with these in place, {left_out} lacks one: "
+        f"{causes_in_words(causes)}"
+    )
 
 
 class _Placing:

@@ -67,6 +67,9 @@ _OTHERS: Final = {
 
 _TOGETHER: Final = "the containers do not fit together"
 
+# Causes that a sentence has.
+_MOST_COMMON: Final = 4
+
 # Nodes that are asked themselves why they refuse a pod.
 MOST_ASKED: Final = 64
 
@@ -232,8 +235,7 @@ def _refused(
 
             refused.append(Refused(name, REASONS[answer.reason[index]], sentence, causes[index]))
         elif shortage is not None:
-            cause = f"too little {shortage.resource} in total"
-            refused.append(Refused(name, shortage.reason, shortage.message, cause))
+            refused.append(Refused(name, shortage.reason, shortage.message, shortage.cause))
 
     return tuple(refused)
 
@@ -324,6 +326,20 @@ def refusal_causes(cluster: Cluster, pod: Pod, answer: Evaluation, indices: Ints
 
     texts = refusal_texts(cluster, layouts_of(cluster), pod, answer, indices)
     return [text.removeprefix(_PREFIX) for text in texts]
+
+
+def causes_in_words(causes: Counter[str]) -> str:
+    """Return how many nodes refuse a pod for what, the commonest causes first.
+
+    The sentence is in the form of kube-scheduler's, which people know.
+    """
+    if not causes:
+        return "there is no node"
+
+    common = ", ".join(
+        f"{count} {text.removeprefix(_PREFIX)}" for text, count in causes.most_common(_MOST_COMMON)
+    )
+    return f"0/{causes.total()} nodes have a place: {common}"
 
 
 def short_cause(

@@ -42,6 +42,11 @@ class Shortage(Record):
         return f"Insufficient {self.resource}"
 
     @property
+    def cause(self) -> str:
+        """A few words without amounts."""
+        return f"too little {self.resource} in total"
+
+    @property
     def message(self) -> str:
         """The amounts in words."""
         request = _amount(self.resource, self.request)

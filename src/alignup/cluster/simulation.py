@@ -7,9 +7,8 @@ The difference in what the nodes refuse is the cost of topology-blind scheduling
 Pods that find no node are given up, or wait; a plan of `alignup.cluster.evictions` may then make
 room for some.
 
-A line of a trace is `{"time": seconds, "admit": Pod, "duration": seconds}` (the duration may be
-missing: the pod stays until it is removed), or `{"time": seconds, "remove": uid}`. Times do not go
-back.
+The members of a group are placed all or none by a scheduler that sees topology, and one after the
+other by a blind one, as the default scheduler does.
 """
 
 from __future__ import annotations
@@ -19,35 +18,31 @@ from collections import Counter
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 import numpy as np
 
 from alignup.cluster.cluster import AMOUNTS_ONLY, REASONS, Cluster, Evaluation, Ints, Truths
-from alignup.cluster.evictions import plan_room, without
+from alignup.cluster.evictions import Standing, plan_room, without
 from alignup.cluster.node_totals import Totals, check_blind, demand_key
+from alignup.cluster.pod_groups import TotalRoom, place_group
 from alignup.cluster.ranking import short_cause
-from alignup.errors import InputError, errors_at
-from alignup.kubernetes.manifest import read_pod
-from alignup.kubernetes.pod import Pod, is_pinned_memory
+from alignup.cluster.simulated_groups import GroupCounts, SimulatedGroup, SimulatedGroups
+from alignup.cluster.traces import Arrival, Removal
+from alignup.errors import InputError
 from alignup.records import Record, field, json_fields
-from alignup.text.json_text import decode_json, numbered_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import numpy.typing as npt
 
+    from alignup.cluster.pod_groups import GroupPlan
+    from alignup.cluster.traces import Event
     from alignup.core.amounts.board import Job
+    from alignup.kubernetes.pod import Pod
 
-# Shares of a NUMA node's CPUs, each with how many of sixteen pods request that share.
-_PARTS = ((1 / 8, 5), (1 / 4, 4), (1 / 2, 3), (3 / 4, 2), (1, 1), (2, 1))
-
-# About the share of a cluster's CPUs that is requested once arrivals and ends balance.
-_LOAD = 0.8
-_MEAN_DURATION = 1000.0
-_GIBIBYTE = 1 << 30
 _PLACED: Final = "placed"
 _REFUSED: Final = "refused"
+_LEFT_OUT: Final = "left_out"
 
 # The outcomes after which a pod does not wait.
 _OVER: Final = (_PLACED, _REFUSED)
@@ -60,161 +55,6 @@ _DEMANDS_KEPT: Final = 256
 
 # Changes of nodes that are remembered until all demands are forgotten.
 _CHANGES_KEPT: Final = 1 << 20
-
-
-class Arrival(Record):
-    """A pod that wants to run.
-
-    Attributes:
-        time: seconds since some beginning.
-        duration: seconds from its admission to its end; None: until it is removed.
-    """
-
-    time: float
-    pod: Pod
-    duration: float | None = None
-
-
-class Removal(Record):
-    """The end of a pod."""
-
-    time: float
-    uid: str
-
-
-Event = Arrival | Removal
-
-
-class _Manifest(msgspec.Struct, rename="camel"):
-    """A manifest on the wire; the part that is often the same is kept as text."""
-
-    metadata: dict[str, Any]
-    spec: msgspec.Raw
-    api_version: Any = "v1"
-    kind: Any = "Pod"
-
-
-class _Line(msgspec.Struct):
-    time: float
-    admit: _Manifest | None = None
-    remove: str | None = None
-    duration: float | None = None
-
-
-def read_trace(
-    lines: str | bytes | Iterable[str | bytes], source: str = "the trace"
-) -> list[Event]:
-    """Return the events of a trace, in order.
-
-    Args:
-        lines: the text, or its lines.
-        source: the name of the trace in errors.
-
-    Raises:
-        InputError: a line is not of the form, a time goes back, or a pod comes twice.
-    """
-    templates: dict[bytes, Pod] = {}
-    uids: set[str] = set()
-    events: list[Event] = []
-    time = float("-inf")
-    for where, line in numbered_lines(lines, source):
-        with errors_at(where):
-            event = _event(line, templates)
-            if event.time < time:
-                raise InputError.at("time", f"a time not before {time:g}", event.time)
-            if isinstance(event, Arrival) and event.pod.uid in uids:
-                raise InputError.at("metadata.uid", "a uid that has not come yet", event.pod.uid)
-
-        if isinstance(event, Arrival):
-            uids.add(event.pod.uid)
-        time = event.time
-        events.append(event)
-
-    return events
-
-
-def _event(line: str | bytes, templates: dict[bytes, Pod]) -> Event:
-    """Return the event of one line."""
-    wire = decode_json(line, "an event as a JSON object", kind=_Line, once=True)
-    if (wire.admit is None) == (wire.remove is None):
-        given_keys = "neither" if wire.admit is None else "both"
-        raise InputError.at("the event", 'either "admit" or "remove"', given_keys)
-    if wire.remove is not None:
-        return Removal(wire.time, wire.remove)
-    if wire.duration is not None and wire.duration < 0:
-        raise InputError.at("duration", "seconds, not negative", wire.duration)
-    assert wire.admit is not None  # noqa: S101  # one of the two is there
-    return Arrival(wire.time, _admitted_pod(wire.admit, templates), wire.duration)
-
-
-def _admitted_pod(wire: _Manifest, templates: dict[bytes, Pod]) -> Pod:
-    """Return the pod of a manifest.
-
-    One whose spec and annotations were read before differs from that pod by its names only.
-    """
-    metadata = wire.metadata
-    key = bytes(wire.spec) + msgspec.json.encode(metadata.get("annotations"))
-    template = templates.get(key)
-    names = [metadata.get("uid"), metadata.get("name"), metadata.get("namespace", "default")]
-    if template is not None and all(isinstance(value, str) and value for value in names):
-        return template.renamed(uid=str(names[0]), name=str(names[1]), namespace=str(names[2]))
-
-    spec: object = decode_json(bytes(wire.spec), "JSON", "admit.spec")
-    templates[key] = read_pod(
-        {"apiVersion": wire.api_version, "kind": wire.kind, "metadata": metadata, "spec": spec}
-    )
-    return templates[key]
-
-
-def synthetic_trace(cluster: Cluster, arrivals: int, seed: int = 0) -> list[Event]:
-    """Return a trace of so many arrivals.
-
-    Args:
-        cluster: What the pods are made for.
-        arrivals: How many pods.
-        seed: The same seed makes the same trace.
-    """
-    random = Random(seed)  # noqa: S311  # pods, not secrets
-    templates = [_template(cluster, part) for part, _ in _PARTS]
-    weights = [weight for _, weight in _PARTS]
-    cpus = sum(
-        pods[0].exclusive_cpus * weight for pods, weight in zip(templates, weights, strict=True)
-    )
-    capacity = sum(node.machine.cpu_count for node in cluster.nodes)
-    rate = _LOAD * capacity / (_MEAN_DURATION * cpus / sum(weights))
-    time = 0.0
-    events: list[Event] = []
-    for number in range(arrivals):
-        time += random.expovariate(rate)
-        template = random.choice(random.choices(templates, weights)[0])
-        pod = template.renamed(uid=f"synthetic-{number}", name=f"synthetic-{number}")
-        events.append(Arrival(time, pod, random.expovariate(1 / _MEAN_DURATION)))
-
-    return events
-
-
-def _template(cluster: Cluster, part: float) -> list[Pod]:
-    """Return pods of one size: without devices, and with some of each resource."""
-    nodes = [node for machine in cluster.nodes for node in machine.machine.numa_nodes if node.cores]
-    smallest = min(nodes, key=lambda node: sum(len(core.cpus) for core in node.cores))
-    cpus = max(1, round(part * sum(len(core.cpus) for core in smallest.cores)))
-    memory = max(1, int(part * smallest.memory / _GIBIBYTE / 2))
-    pods = [_synthetic_pod(cpus, memory, {})]
-    devices = [name for name in cluster.resources if name != "cpu" and not is_pinned_memory(name)]
-    pods.extend(_synthetic_pod(cpus, memory, {resource: max(1, int(part))}) for resource in devices)
-    return pods
-
-
-def _synthetic_pod(cpus: int, gibibytes: int, devices: dict[str, int]) -> Pod:
-    limits = {
-        "cpu": str(cpus),
-        "memory": f"{gibibytes}Gi",
-        **{name: str(count) for name, count in devices.items()},
-    }
-    container = {"name": "main", "image": "none", "resources": {"limits": limits}}
-    return read_pod(
-        {"metadata": {"name": "synthetic", "uid": "synthetic"}, "spec": {"containers": [container]}}
-    )
 
 
 class Waiting(Record):
@@ -255,6 +95,9 @@ class Report(Record):
             refused: one on which a pod was tried, or, of a pod that no node could align, one that
             had enough in total.
         waiting: None: pods that found no node were given up.
+        left_out: members of groups of which too few had come, or for all of which there was no
+            place together.
+        groups: what came of the groups; None: there were none.
     """
 
     arrivals: int
@@ -270,10 +113,14 @@ class Report(Record):
     misaligned: int | None = None
     causes: Mapping[tuple[str, str], int] = field(default_factory=dict)
     waiting: Waiting | None = None
+    left_out: int = 0
+    groups: GroupCounts | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as JSON can hold it."""
         report = json_fields(self, "arrivals", "placed", "no_room", "no_alignment", "refused")
+        if self.groups is not None:
+            report |= {"leftOut": self.left_out, "groups": self.groups.to_dict()}
         if self.misaligned is not None:
             report["misaligned"] = self.misaligned
 
@@ -345,6 +192,7 @@ class Simulation:
         self._random = Random(seed)  # noqa: S311  # ties, not secrets
         self._attempts = attempts
         self._rebalance = rebalance
+        self._knows_groups = not blind
         self._empty: Cluster | None = None
         if waits or rebalance is not None:
             self._empty = Cluster.from_nodes([without(node, node.pods) for node in cluster.nodes])
@@ -356,10 +204,11 @@ class Simulation:
             for pod in node.pods
         }
         self._nodes = cluster.nodes
-        self._begin()
+        self._begin(())
 
-    def _begin(self) -> None:
+    def _begin(self, events: Sequence[Event]) -> None:
         """Forget what came of the trace before."""
+        self._groups = SimulatedGroups(event for event in events if isinstance(event, Arrival))
         self._counts: Counter[str] = Counter()
         self._refusals: Counter[str] = Counter()
         self._causes: Counter[tuple[str, str]] = Counter()
@@ -390,7 +239,7 @@ class Simulation:
         """
         arrivals = sum(isinstance(event, Arrival) for event in events)
         every = -(-arrivals // _SAMPLES)
-        self._begin()
+        self._begin(events)
         meter = self._meter
         known_uids = set(self._where)
 
@@ -398,13 +247,8 @@ class Simulation:
             self._end_pods(event.time, meter)
             meter.advance(event.time)
             if isinstance(event, Removal):
-                if event.uid in self._where:
-                    self._take_away(event.uid)
-                elif event.uid in self._waiting:
-                    self._waited.append(event.time - self._waiting.pop(event.uid)[0].time)
-                elif (
-                    event.uid not in known_uids
-                ):  # one that was not placed has nothing to take away
+                # one that was not placed has nothing to take away
+                if not self._remove(event) and event.uid not in known_uids:
                     raise InputError.at("the trace", "the uid of a pod that has come", event.uid)
 
                 self._look_again(event.time)
@@ -422,7 +266,26 @@ class Simulation:
             meter.note()
             yield number
 
-        self._waited += [event.time - arrival.time for arrival, _ in self._waiting.values()]
+        still_waiting = [arrival for arrival, _ in self._waiting.values()] + self._groups.waiting
+        self._waited += [event.time - arrival.time for arrival in still_waiting]
+        for group in self._groups:
+            if group.is_complete:
+                plan = self._plan_of(group)
+                group.reason = self._groups.shortfall(self.cluster, plan, self.strategy)
+
+    def _remove(self, event: Removal) -> bool:
+        """Take a pod away that runs or waits; return whether there is one."""
+        uid = event.uid
+        if uid in self._where:
+            self._take_away(uid)
+            return True
+
+        arrival = self._groups.gone(uid)
+        if arrival is None and uid in self._waiting:
+            arrival, _ = self._waiting.pop(uid)
+        if arrival is not None:
+            self._waited.append(event.time - arrival.time)
+        return arrival is not None
 
     @property
     def report(self) -> Report:
@@ -440,7 +303,7 @@ class Simulation:
             waiting = Waiting(
                 mean=sum(self._waited) / max(1, counts["arrivals"]),
                 longest=max(self._waited, default=0.0),
-                pods=len(self._waiting),
+                pods=len(self._waiting) + len(self._groups.waiting),
                 evictions=counts["evictions"],
             )
 
@@ -457,6 +320,8 @@ class Simulation:
             misaligned=misaligned,
             causes=dict(self._causes),
             waiting=waiting,
+            left_out=counts[_LEFT_OUT],
+            groups=self._groups.counts(),
         )
 
     def _end_pods(self, time: float, meter: Meter) -> None:
@@ -470,10 +335,11 @@ class Simulation:
                 meter.note()
 
     def _look_again(self, time: float) -> None:
-        """Place pods that wait, the first that came first, now that something was freed.
+        """Place what waits, now that something was freed: groups, then pods, the first ones first.
 
         Then make room for those that still wait.
         """
+        self._place_groups(time)
         full: set[int] = set()
         for uid, (event, _) in list(self._waiting.items()):
             demand = self._candidates.of(event.pod)
@@ -511,7 +377,9 @@ class Simulation:
             return
 
         self._next_plan = time + self._rebalance
-        for step in plan_room(self.cluster, pods).steps:
+        # a group is worth nothing without one of its members
+        members = {uid: Standing(comes_back=False) for uid in self._where if self._groups.of(uid)}
+        for step in plan_room(self.cluster, pods, standings=members).steps:
             if step.action == "evict":
                 self._take_away(step.pod.uid)
                 self._counts["evictions"] += 1
@@ -533,11 +401,25 @@ class Simulation:
         self._nodes[index].remove(uid)
         self.totals.remove(index, request)
         self._candidates.changed(index)
+        self._groups.gone(uid)
 
     def _arrive(self, event: Arrival, demand: Demand) -> None:
-        """Place a pod, or count why not."""
+        """Place a pod, or count why not; a member waits for as many as have to run together."""
         self._counts["arrivals"] += 1
-        counted = self._place(event, demand, event.time)
+        if event.membership is not None:
+            group = self._groups.came(event, event.membership)
+            if self._knows_groups and not group.running:
+                group.waiting[event.pod.uid] = event
+                group.was_refused = False
+                self._counts[_LEFT_OUT] += 1
+                self._place_groups(event.time)
+                return
+
+        self._arrive_alone(event, demand, event.time)
+
+    def _arrive_alone(self, event: Arrival, demand: Demand, time: float) -> None:
+        """Place a pod that waits for no other one, or count why not."""
+        counted = self._place(event, demand, time)
         self._counts[counted] += 1
         if counted in _OVER:
             return
@@ -551,6 +433,60 @@ class Simulation:
         for index in np.flatnonzero(demand.fits).tolist():
             reason = REASONS[demand.answer.reason[index]]
             self._causes[reason, self._candidates.cause(demand, index)] += 1
+
+    def _place_groups(self, time: float) -> None:
+        """Place the groups of which enough members have come, or give them up."""
+        refused_shapes: set[object] = set()
+        for group in self._groups:
+            if not group.is_complete:
+                continue
+
+            kinds = Counter(demand_key(event.pod) for event in group.waiting.values())
+            shape = group.needed, frozenset(kinds.items())
+            if shape not in refused_shapes and not self._place_group(group, time):
+                refused_shapes.add(shape)
+
+    def _place_group(self, group: SimulatedGroup, time: float) -> bool:
+        """Place as many members of a group as have to run together, or none.
+
+        Those that are over go alone then.
+        """
+        plan = self._plan_of(group)
+        if len(plan.places) < group.needed:
+            self._group_refused(group, plan)
+            return False
+
+        arrivals = dict(group.waiting)
+        for place in plan.places:
+            event = arrivals.pop(place.pod.uid)
+            index = self.cluster.index(place.node)
+            admitted = self._try(place.pod, index, self._candidates.of(place.pod))
+            assert admitted, place  # noqa: S101  # a copy did
+            self._will_end(event, time)
+            self._counts[_PLACED] += 1
+            self._waited.append(time - event.time)
+
+        self._counts[_LEFT_OUT] -= len(plan.places) + len(arrivals)
+        for event in arrivals.values():
+            del group.waiting[event.pod.uid]
+            self._arrive_alone(event, self._candidates.of(event.pod), time)
+        return True
+
+    def _group_refused(self, group: SimulatedGroup, plan: GroupPlan) -> None:
+        """Give a group up for which there is no place, unless it waits for one."""
+        is_first = not group.was_refused
+        group.was_refused = True
+        if self._empty is not None:
+            pods = [event.pod for event in group.waiting.values()]
+            if not is_first or len(place_group(self._empty, pods).places) >= group.needed:
+                return
+
+        reason = self._groups.shortfall(self.cluster, plan, self.strategy)
+        self._groups.given_up(group, reason)
+
+    def _plan_of(self, group: SimulatedGroup) -> GroupPlan:
+        pods = [event.pod for event in group.waiting.values()]
+        return place_group(self.cluster, pods, TotalRoom(self.totals), strategy=self.strategy)
 
     def _place(self, event: Arrival, demand: Demand, time: float) -> str:
         """Place a pod; return the word under which it is counted."""
@@ -591,6 +527,10 @@ class Simulation:
         claims = self._nodes[index].claims
         if claims is not None and claims.are_aligned(pod, admission.containers) is False:
             self._counts["misaligned"] += 1
+
+        group = self._groups.of(pod.uid)
+        if group is not None:
+            group.placed(pod.uid)
 
         self._where[pod.uid] = (index, demand.request)
         self.totals.add(index, demand.request)

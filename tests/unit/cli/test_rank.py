@@ -18,7 +18,7 @@ from alignup.cli import rank
 from alignup.cli.options import POLICIES, STRATEGIES
 from alignup.cli.program import program
 from alignup.cli.terminal import progress
-from alignup.cluster import simulation
+from alignup.cluster import traces
 from alignup.cluster.evictions import Rules
 from alignup.control_plane.scheduler import ask as scheduler_ask
 from alignup.control_plane.scheduler.ask import AskedCluster
@@ -385,7 +385,7 @@ def test_a_trace_is_needed(three_nodes, tmp_path):
 
 
 def test_a_generated_trace_without_events_is_not_called_a_file(alignup, three_nodes, monkeypatch):
-    monkeypatch.setattr(simulation, "synthetic_trace", lambda *_: [])
+    monkeypatch.setattr(traces, "synthetic_trace", lambda *_: [])
     ended = alignup("simulate", "--nodes", three_nodes, "--generate", 5)
 
     assert ended.complains("there is no event in the generated trace")
@@ -403,6 +403,43 @@ def test_long_simulations_show_progress_on_a_terminal_only(monkeypatch):
     with progress("simulating", 2) as advance:
         advance(2)
     assert "simulating" in stderr.getvalue()
+
+
+def test_groups_of_a_trace_are_told(tmp_path) -> None:
+    """At most ten that did not run whole; JSON has all of them, and a trace without groups none."""
+    labels = {"alignup.dev/group": "g"}
+    lines = []
+    for number in range(12):
+        manifest = pod_manifest(f"p{number}", cpus=1)
+        manifest["metadata"]["labels"] = labels | {"alignup.dev/group": f"g{number}"}
+        manifest["metadata"]["annotations"] = {"alignup.dev/group-size": "2"}
+        lines.append(json.dumps({"time": number, "admit": manifest}))
+
+    trace = tmp_path / "trace.jsonl"
+    trace.write_text("\n".join(lines))
+    nodes = tmp_path / "nodes.jsonl"
+    nodes.write_text(node_line("a"))
+    report = json.loads(simulate("--nodes", nodes, "--pods", trace, "--json").output)
+    assert report["leftOut"] == 12
+    assert [report["groups"][key] for key in ("groups", "whole", "partly", "none")] == [
+        12,
+        0,
+        0,
+        12,
+    ]
+    assert len(report["groups"]["notWhole"]) == 12
+
+    text = simulate("--nodes", nodes, "--pods", trace).output
+    assert "12 of 12 pods (100.0%) left out with their groups" in text
+    assert "12 groups: 0 whole, 0 in part, 12 not at all\n" in text
+    assert "  default/g9: 1 of 2 members are there\n" in text
+    assert "default/g10" not in text
+    assert "  and 2 other groups; --json has all of them\n" in text
+
+    blind = json.loads(simulate("--nodes", nodes, "--pods", trace, "--blind", "--json").output)
+    assert blind["groups"]["partly"] == 12
+    alone = json.loads(simulate("--nodes", nodes, "--generate", 3, "--json").output)
+    assert not {"groups", "leftOut"} & alone.keys()
 
 
 def test_topologies_can_be_simulated_too(alignup, tmp_path) -> None:

@@ -14,7 +14,8 @@ from alignup import explain, read_pod
 from alignup.cluster import REASONS, Cluster, read_node_resource_topologies
 from alignup.cluster.ranking import layouts_of, rank, refusal_texts
 from alignup.cluster.shortages import Fit
-from alignup.cluster.simulation import Arrival, Simulation
+from alignup.cluster.simulation import Simulation
+from alignup.cluster.traces import Arrival
 from alignup.errors import ConfigError
 from alignup.explanations.cause import causes_of
 from alignup.explanations.trial import tried

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from random import Random
 
 import numpy as np
@@ -11,18 +10,9 @@ import pytest
 from alignup import read_pod
 from alignup.cluster import Cluster, read_node_resource_topologies
 from alignup.cluster.node_totals import Totals
-from alignup.cluster.simulation import (
-    Arrival,
-    Candidates,
-    Meter,
-    Removal,
-    Simulation,
-    Waiting,
-    read_trace,
-    synthetic_trace,
-)
+from alignup.cluster.simulation import Candidates, Meter, Simulation, Waiting
+from alignup.cluster.traces import Arrival, Removal, synthetic_trace
 from alignup.errors import InputError
-from alignup.kubernetes.versions import PodLevel, PodReading
 from alignup.node import Node
 from inputs.cluster_files import TOPOLOGY, node_line, pod_manifest
 from inputs.strategies import seeds
@@ -37,55 +27,6 @@ def cluster_of(count=2, **more):
 
 def arrival(uid, time=0.0, duration=None, **more):
     return Arrival(time, read_pod(pod_manifest(uid, **more)), duration)
-
-
-def test_a_trace_is_read_in_order():
-    """Pods that look alike are parsed once, and keep their own names."""
-    lines = [
-        json.dumps({"time": 0, "admit": pod_manifest("a"), "duration": 3}),
-        "",
-        json.dumps({"time": 1.5, "admit": pod_manifest("b")}),
-        json.dumps({"time": 2, "remove": "a"}),
-    ]
-    first, second, third = read_trace("\n".join(lines))
-    assert (first.time, first.pod.uid, first.duration) == (0, "a", 3)
-    assert (second.pod.uid, second.pod.name, second.duration) == ("b", "b", None)
-    assert second.pod.containers is first.pod.containers
-    assert third == Removal(2, "a")
-    assert read_trace([lines[0].encode()])[0].pod == first.pod
-
-
-@pytest.mark.parametrize(
-    ("lines", "message"),
-    [
-        (["{"], "trace:1: expected an event"),
-        (['{"time": 0}'], 'expected either "admit" or "remove", got \'neither\''),
-        (
-            [json.dumps({"time": 0, "admit": pod_manifest("a"), "remove": "a"})],
-            'either "admit" or "remove", got \'both\'',
-        ),
-        (['{"time": 0, "remove": "a", "remove": "b"}'], "it has the key 'remove' twice"),
-        (
-            ['{"time": 1, "remove": "a"}', '{"time": 0, "remove": "a"}'],
-            "trace:2: expected a time not before 1",
-        ),
-        ([json.dumps({"time": 0, "admit": pod_manifest("a")})] * 2, "uid that has not come yet"),
-        ([json.dumps({"time": 0, "admit": pod_manifest("a"), "duration": -1})], "duration"),
-        ([json.dumps({"time": 0, "admit": {"metadata": {"name": "a"}, "spec": {}}})], "containers"),
-    ],
-)
-def test_a_wrong_line_is_named(lines, message):
-    with pytest.raises(InputError, match=message):
-        read_trace(lines)
-
-
-def test_pods_of_one_spec_keep_their_names_however_a_kubelet_reads_them():
-    manifests = [pod_manifest(uid) for uid in ("a", "b")]
-    for manifest in manifests:
-        manifest["spec"]["resources"] = {"limits": {"cpu": "64", "memory": "64Gi"}}
-
-    for event in read_trace(json.dumps({"time": 0, "admit": manifest}) for manifest in manifests):
-        assert event.pod.read_as(PodReading(PodLevel.MANAGED)).uid == event.pod.uid
 
 
 def test_a_pod_leaves_when_its_time_is_over():
@@ -201,14 +142,6 @@ def test_what_a_simulation_needs():
         Simulation(cluster_of(1), attempts=0)
     with pytest.raises(InputError, match="totals only, got 'document'"):
         Simulation(cluster_of(1), "document", blind=True)
-
-
-def test_synthetic_traces_are_seeded():
-    cluster = cluster_of(2)
-    first, again = synthetic_trace(cluster, 20, seed=1), synthetic_trace(cluster, 20, seed=1)
-    assert first == again
-    assert first != synthetic_trace(cluster, 20, seed=2)
-    assert [event.time for event in first] == sorted(event.time for event in first)
 
 
 def narrow(count=2):

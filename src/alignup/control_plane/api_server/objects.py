@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
-from alignup.control_plane.api_server.groups import (
+from alignup.errors import InputError, warn
+from alignup.kubernetes.groups import (
     Membership,
     is_member,
     membership_or_fault,
 )
-from alignup.errors import InputError, warn
 from alignup.kubernetes.manifest import IGNORED_CLAIMS, read_pod
 from alignup.kubernetes.node_fit import meets
 from alignup.kubernetes.pod import CONFIG_SOURCE, MIRROR, NodeConstraints, Pod

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from alignup.control_plane.api_server import api_client
-from alignup.control_plane.api_server.groups import GROUP_OBJECTS
 from alignup.control_plane.api_server.watch import Backoff, Calls, Follower
 from alignup.control_plane.gates.keeper import Label, Plan, Release
 from alignup.control_plane.gates.node_affinity import pinned, required_terms
@@ -32,6 +31,7 @@ from alignup.control_plane.gates.waiting_pods import (
 )
 from alignup.control_plane.scheduler.cluster_watch import NOT_LISTED, ClusterWatch, Feed
 from alignup.errors import AlignupError
+from alignup.kubernetes.groups import GROUP_OBJECTS
 from alignup.kubernetes.node_fit import NodeObject, node_of_wire
 from alignup.kubernetes.wire import NodeWire
 from alignup.text.json_text import decode_json
@@ -39,11 +39,11 @@ from alignup.text.json_text import decode_json
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from alignup.control_plane.api_server.groups import GroupObject
     from alignup.control_plane.api_server.leader import Leader
     from alignup.control_plane.api_server.objects import WatchedPod
     from alignup.control_plane.gates.keeper import Decision, Keeper
     from alignup.control_plane.gates.status_server import Pages
+    from alignup.kubernetes.groups import GroupObject
 
 _LOG: Final = logging.getLogger(__name__)
 

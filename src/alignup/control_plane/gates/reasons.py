@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import numpy as np
 
+from alignup.cluster.pod_groups import TAKEN, shortfall_in_words
+from alignup.cluster.ranking import causes_in_words
 from alignup.control_plane.api_server.pod_events import EVENT_SECONDS, write_event
 from alignup.control_plane.gates.keeper import UNREPORTED
 from alignup.control_plane.gates.node_affinity import GATE
@@ -34,11 +36,7 @@ if TYPE_CHECKING:
 WAITS: Final = "WaitsForRoom"
 COMPONENT: Final = "alignup-gates"
 
-TAKEN: Final = "node(s) would be taken by other members"
 UNKNOWN: Final = "node(s) do not report their topology"
-
-# Causes that a sentence has.
-_MOST_CAUSES: Final = 4
 
 # Seconds that a pod waits before an Event says why, and between two of them on one pod.
 _FIRST: Final = 10.0
@@ -111,14 +109,14 @@ class Reasons:
         """Return why a pod that waits has no place."""
         group = self._keeper.groups.of(pod.uid)
         if group is None or pod.uid not in group.waiting:
-            return self._causes(pod)
+            return causes_in_words(self._causes_of_nodes(pod))
 
         words = group.words()
         if group.lacking or group.left_out is None:
             return words
 
         name = group.left_out.watched.pod.name
-        return f"{words}; with these in place, {name} lacks one: {self._causes(group.left_out)}"
+        return shortfall_in_words(*group.fitting, name, self._causes_of_nodes(group.left_out))
 
     def due(self, now: float) -> list[tuple[WaitingPod, str]]:
         """Return of which pods an Event should say why they wait: a few at once.
@@ -146,15 +144,6 @@ class Reasons:
             self._told[pod.uid] = now, sentence
 
         return sentences
-
-    def _causes(self, pod: WaitingPod) -> str:
-        """Return how many nodes refuse a pod for what, the commonest causes first."""
-        causes = self._causes_of_nodes(pod)
-        common = ", ".join(
-            f"{count} {text.removeprefix('NUMA: ')}"
-            for text, count in causes.most_common(_MOST_CAUSES)
-        )
-        return f"0/{causes.total()} nodes have a place: {common}" if causes else "there is no node"
 
     def _causes_of_nodes(self, pod: WaitingPod) -> Counter[str]:
         keeper = self._keeper

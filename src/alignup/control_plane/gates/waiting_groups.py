@@ -21,14 +21,15 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from alignup.control_plane.api_server.groups import POD_GROUP, GroupSizes
+from alignup.cluster.pod_groups import fitting_in_words, presence_in_words
+from alignup.kubernetes.groups import POD_GROUP, GroupSizes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from alignup.cluster.cluster import Ints
-    from alignup.control_plane.api_server.groups import GroupObject, Membership
     from alignup.control_plane.gates.waiting_pods import Kind, WaitingPod
+    from alignup.kubernetes.groups import GroupObject, Membership
     from alignup.kubernetes.pod import Pod
 
 # No node takes so many pods.
@@ -145,10 +146,10 @@ class WaitingGroup:
             return f"the {self.membership.kind} {self.membership.object_name} was not seen yet"
         if self.lacking:
             present = len(self.waiting) + len(self.begun)
-            return f"{present} of {self.size} members are there"
+            return presence_in_words(present, self.size)
         if not self.fitting[1]:
             return "its place was not looked for yet"
-        return f"{self.fitting[0]} of {self.fitting[1]} members fit"
+        return fitting_in_words(*self.fitting)
 
 
 class WaitingGroups:

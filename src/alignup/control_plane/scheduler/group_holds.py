@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from alignup.cluster.node_totals import demand_key
-from alignup.control_plane.api_server.groups import POD_GROUP
+from alignup.kubernetes.groups import POD_GROUP
 from alignup.records import replace
 
 if TYPE_CHECKING:

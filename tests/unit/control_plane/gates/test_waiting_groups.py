@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from alignup.control_plane.api_server.groups import PodGroup
 from alignup.control_plane.gates.keeper import Keeper, Plan, Release
 from alignup.control_plane.gates.keeper_service import KeeperService, patch_of
 from alignup.control_plane.gates.waiting_pods import PLACE, GatedPodReader
 from alignup.control_plane.scheduler.cluster_state import ClusterState
 from alignup.kubelet.node_resource_topology.report import Description
+from alignup.kubernetes.groups import PodGroup
 from alignup.kubernetes.node_fit import NodeObject
 from fakes.api_server import NODES, PODS, ApiStub, merge, running, served, until
 from inputs.waiting_pods import gated_object

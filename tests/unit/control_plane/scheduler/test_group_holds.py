@@ -7,11 +7,11 @@ from random import Random
 
 import pytest
 
-from alignup.control_plane.api_server.groups import Membership
 from alignup.control_plane.scheduler.cluster_state import ClusterState
 from alignup.control_plane.scheduler.extender_answers import Answers
 from alignup.control_plane.scheduler.group_holds import MIXED, TAKEN
 from alignup.kubelet.node_resource_topology.report import Description
+from alignup.kubernetes.groups import Membership
 from alignup.records import replace
 from inputs.watched_objects import description, report, watched
 

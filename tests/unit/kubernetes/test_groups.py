@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from alignup.control_plane.api_server.groups import (
+from alignup.errors import InputError
+from alignup.kubernetes.groups import (
     GroupSizes,
     JobSet,
     LeaderWorkerSet,
@@ -13,7 +14,6 @@ from alignup.control_plane.api_server.groups import (
     PodGroup,
     membership_of,
 )
-from alignup.errors import InputError
 
 OWN = {"alignup.dev/group": "train"}
 KUEUE = {"kueue.x-k8s.io/pod-group-name": "sample"}

@@ -24,7 +24,7 @@ import msgspec
 
 from alignup.errors import InputError
 from alignup.kubernetes.wire import Metadata  # noqa: TC001  # msgspec reads annotations
-from alignup.records import Record
+from alignup.records import Record, replace
 from alignup.text.digits import number_of
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def membership_of(
 
 
 def _unless_alone(membership: Membership) -> Membership | None:
-    return membership if membership.size > 1 else None
+    return None if membership.size == 1 else membership
 
 
 def _count(text: str, annotation: str) -> int:
@@ -241,6 +241,11 @@ class LeaderWorkerSet(msgspec.Struct):
 
 
 GroupObject = PodGroup | JobSet | LeaderWorkerSet
+
+# By their kind in manifests, the objects that say how many members a group has.
+GROUP_KINDS: Final[dict[str, type[GroupObject]]] = {
+    kind.__name__: kind for kind in (PodGroup, JobSet, LeaderWorkerSet)
+}
 _KINDS: Final[dict[type[GroupObject], str]] = {
     PodGroup: POD_GROUP,
     JobSet: "jobset",
@@ -274,6 +279,10 @@ class GroupSizes:
         if not membership.size:
             return self._sizes.get(key, 0)
         return min(membership.size, self._sizes.get(key, membership.size))
+
+    def resized(self, membership: Membership) -> Membership | None:
+        """Return a membership with the number that the objects say; None: such a pod goes alone."""
+        return _unless_alone(replace(membership, size=self.size(membership)))
 
     def listed(self, kind: type[GroupObject], items: Iterable[GroupObject]) -> None:
         """Take in all objects of one kind."""
