@@ -30,7 +30,7 @@ WINGS = {"host", "control_plane"}
 ORDER = (
     {"errors", "records", "version"},
     {"text"},
-    {"host.trusted_files"},
+    {"host.trusted_files", "host.proc_files"},
     {"machine"},
     {"host.launchers"},
     {"host.processes"},

@@ -10,6 +10,7 @@ import os
 import re
 
 from alignup.errors import InputError
+from alignup.host.proc_files import PARENT, PROC, stat_fields
 from alignup.machine.cpuset import CPUSet
 from alignup.records import Record
 
@@ -24,7 +25,6 @@ _SLURM_NODE: Final = "SLURM_NODEID"
 _FLUX_NODES: Final = "FLUX_JOB_NNODES"
 # PRRTE's prterun sets this one, and none that counts the ranks of a machine (3.0.14).
 _PMIX_RANK: Final = "PMIX_RANK"
-_PROCESSES: Final = "/proc"
 
 
 class Launcher(Record):
@@ -185,7 +185,7 @@ def _unbound_sibling(variable: str, parent_cpus: set[int]) -> int:
     parent = os.getppid()
     marker = f"{variable}=".encode()
     try:
-        names = [entry.name for entry in os.scandir(_PROCESSES) if entry.name.isdigit()]
+        names = [entry.name for entry in os.scandir(PROC) if entry.name.isdigit()]
     except OSError:
         return 0
 
@@ -195,12 +195,11 @@ def _unbound_sibling(variable: str, parent_cpus: set[int]) -> int:
             continue
 
         try:
-            # the name of a command may have spaces and parentheses in it
-            _, _, numbers = _contents(f"{_PROCESSES}/{name}/stat").rpartition(b")")
-            if int(numbers.split()[1]) != parent:
+            fields = stat_fields(process)
+            if fields is None or int(fields[PARENT]) != parent:
                 continue
 
-            variables = _contents(f"{_PROCESSES}/{name}/environ").split(b"\0")
+            variables = _contents(f"{PROC}/{name}/environ").split(b"\0")
             is_rank = any(entry.startswith(marker) for entry in variables)
             if is_rank and os.sched_getaffinity(process) >= parent_cpus:
                 return process

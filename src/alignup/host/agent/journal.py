@@ -24,7 +24,7 @@ import msgspec
 from alignup.errors import InputError, system_reason
 from alignup.host.leases import record
 from alignup.host.leases.evidence import Evidence, overlap, with_evidence
-from alignup.host.processes.identity import opened
+from alignup.host.proc_files import opened
 from alignup.host.trusted_files import is_at, open_own, replace_file
 
 if TYPE_CHECKING:

@@ -20,7 +20,8 @@ from msgspec.structs import replace
 
 from alignup.errors import AllocationError, InputError
 from alignup.host.leases import record
-from alignup.host.processes.identity import Liveness, joint_liveness, liveness, opened
+from alignup.host.proc_files import opened
+from alignup.host.processes.identity import Liveness, joint_liveness, liveness
 from alignup.text.json_text import decode_json
 
 if TYPE_CHECKING:

@@ -35,6 +35,7 @@ from alignup.host.leases.record import (
     holders,
     lease_decoder,
 )
+from alignup.host.proc_files import STATE, stat_fields
 from alignup.host.trusted_files import (
     check_trusted,
     is_at,
@@ -58,6 +59,8 @@ _LONGEST_NOTES: Final = 1 << 13
 _NOBODY: Final = "no running process holds a lease of it"
 _NOTE: Final = re.compile(rb"alignup-lock +(?P<pid>[0-9]{1,10}) (?P<checksum>[0-9a-f ]{8})\n")
 _LONGEST_NOTE: Final = 64
+# Of a process, in its `stat`.
+_STOPPED_STATES: Final = frozenset("Tt")
 _SAID_AFTER: Final = 5.0
 # Seconds that one waits at most; a change takes milliseconds, so whoever takes longer is stopped.
 _LIMIT: Final = 60.0
@@ -314,8 +317,8 @@ def _holder(descriptor: int) -> str:
         return "another process"
 
     with suppress(OSError):
-        _, _, fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")
-        if fields.startswith((b"T", b"t")):
+        fields = stat_fields(pid)
+        if fields is not None and fields[STATE] in _STOPPED_STATES:
             return f"pid {pid}, which is stopped,"
 
     return f"pid {pid}"

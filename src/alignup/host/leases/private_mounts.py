@@ -21,7 +21,7 @@ from typing import Final
 
 from alignup.errors import InputError
 from alignup.host.device_plugins.answer import DeviceAnswer, DeviceNode, Mount
-from alignup.host.processes.identity import opened
+from alignup.host.proc_files import opened
 
 _CLONE_NEWNS: Final = 0x20000
 _MS_NOSUID: Final = 2

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from alignup.errors import one_line
-from alignup.host.processes.identity import start_of
+from alignup.host.proc_files import FLAGS, GROUP, PARENT, PROC, start_of, stat_fields
 from alignup.machine.cpuset import CPUSet
 from alignup.records import Record, replace
 
@@ -19,17 +19,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
     from collections.abc import Set as AbstractSet
 
-_PROC: Final = "/proc"
 # Of one machine, and of one process; those beyond are counted as if they were not there.
 _MOST_PROCESSES: Final = 1 << 16
 _MOST_THREADS: Final = 1 << 12
 _LONGEST: Final = 1 << 12
 _SHOWN: Final = 100
 _SHOWN_PIDS: Final = 64
-# Fields of `stat` behind the command's name, as proc(5) counts them from 3.
-_PARENT: Final = 1
-_GROUP: Final = 2
-_FLAGS: Final = 6
+# Of the flags.
 _KERNEL_THREAD: Final = 0x00200000
 
 
@@ -66,7 +62,7 @@ class _Seen(Record):
 
 def affinities(
     left_out: Collection[int] = (),
-    proc: str = _PROC,
+    proc: str = PROC,
     allowed: Callable[[int], AbstractSet[int]] = os.sched_getaffinity,
 ) -> list[Affinity]:
     """Return where the processes of this machine may run, those on the fewest CPUs first.
@@ -135,8 +131,8 @@ def _process(proc: str, pid: int, allowed: Callable[[int], AbstractSet[int]]) ->
     Raises:
         OSError: it has ended, or is out of sight.
     """
-    fields = start_of(f"{proc}/{pid}/stat", _LONGEST).rpartition(b") ")[2].split()
-    if int(fields[_FLAGS]) & _KERNEL_THREAD:
+    fields = stat_fields(pid, proc)
+    if fields is None or int(fields[FLAGS]) & _KERNEL_THREAD:
         return None
 
     sets = []
@@ -150,7 +146,7 @@ def _process(proc: str, pid: int, allowed: Callable[[int], AbstractSet[int]]) ->
     for thread_cpus in sets:
         cpus |= thread_cpus
     pinned = sum(thread_cpus != cpus for thread_cpus in sets)
-    return _Seen(pid, int(fields[_PARENT]), int(fields[_GROUP]), len(sets), pinned, cpus)
+    return _Seen(pid, int(fields[PARENT]), int(fields[GROUP]), len(sets), pinned, cpus)
 
 
 def _with_children(pids: set[int], processes: Iterable[_Seen]) -> set[int]:

@@ -18,7 +18,8 @@ from contextlib import suppress
 from typing import Final
 
 from alignup.errors import InputError
-from alignup.host.processes.identity import ProcessIdentity, identify, runs_here, start_of
+from alignup.host.proc_files import start_of
+from alignup.host.processes.identity import ProcessIdentity, identify, runs_here
 from alignup.host.trusted_files import Connection, peer
 
 # Since Linux 6.5; where it differs (parisc, sparc) it is not asked for.

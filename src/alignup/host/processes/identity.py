@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
@@ -20,6 +20,15 @@ from typing import Final
 import msgspec
 
 from alignup.errors import InputError, system_errors
+from alignup.host.proc_files import (
+    PARENT,
+    PROC,
+    START_TIME,
+    STATE,
+    THREADS,
+    opened,
+    stat_fields,
+)
 
 # The file of a cgroup that says whether there are processes in it, or below.
 EVENTS: Final = "cgroup.events"
@@ -27,16 +36,8 @@ _POPULATED: Final = b"populated 1"
 _LARGEST: Final = 4096
 # The errors that say that there is no such cgroup; others say nothing about it.
 _REMOVED: Final = frozenset({errno.ENOENT, errno.ENODEV})
-_PROC: Final = "/proc"
 _DEAD_STATES: Final = frozenset("ZXx")
-# positions in /proc/PID/stat after the command's closing parenthesis
-_STATE: Final = 0
-_PARENT: Final = 1
-_THREADS: Final = 17
-_START_TIME: Final = 19
 _DEEPEST: Final = 64
-# Bytes: some fifty numbers, and a name of up to 64 bytes.
-_LONGEST_STAT: Final = 4096
 
 
 class Liveness(StrEnum):
@@ -89,7 +90,7 @@ def host_identity() -> str:
     return hashlib.sha256(f"alignup {text}".encode()).hexdigest()[:16]
 
 
-def identify(pid: int, proc: str = _PROC) -> ProcessIdentity:
+def identify(pid: int, proc: str = PROC) -> ProcessIdentity:
     """Return the identity of a running process of this PID namespace.
 
     Args:
@@ -100,14 +101,14 @@ def identify(pid: int, proc: str = _PROC) -> ProcessIdentity:
         InputError: there is no such process, or no proc file system that can be read.
     """
     with system_errors(f"cannot read about process {pid}", proc):
-        fields = _stat(pid, proc)
+        fields = stat_fields(pid, proc)
 
     if fields is None:
         raise InputError(f"no process {pid} in {proc}: is {proc} mounted?")
 
     return ProcessIdentity(
         pid=pid,
-        start_time=int(fields[_START_TIME]),
+        start_time=int(fields[START_TIME]),
         boot_id=_boot_id(proc),
         pid_namespace=_namespace(proc, "pid"),
         host=host_identity(),
@@ -116,7 +117,7 @@ def identify(pid: int, proc: str = _PROC) -> ProcessIdentity:
     )
 
 
-def liveness(process: ProcessIdentity, proc: str = _PROC) -> Liveness:
+def liveness(process: ProcessIdentity, proc: str = PROC) -> Liveness:
     """Return whether a process still runs, as far as it can be seen from here.
 
     What cannot be read now, as without a free descriptor, is not known. A process of an earlier
@@ -130,12 +131,12 @@ def liveness(process: ProcessIdentity, proc: str = _PROC) -> Liveness:
     """
     is_visible = process.pid_namespace == _namespace(proc, "pid")
     try:
-        fields = _stat(process.pid, proc) if is_visible else None
+        fields = stat_fields(process.pid, proc) if is_visible else None
     except OSError:
         return Liveness.UNKNOWN
 
     runs = fields is not None and not _has_ended(fields)
-    is_it = fields is not None and int(fields[_START_TIME]) == process.start_time
+    is_it = fields is not None and int(fields[START_TIME]) == process.start_time
     state = Liveness.RUNNING if runs and is_it else Liveness.GONE
     if process.boot_id != _boot_id(proc):
         if process.host != host_identity() or process.host_name not in {"", os.uname().nodename}:
@@ -151,17 +152,17 @@ def liveness(process: ProcessIdentity, proc: str = _PROC) -> Liveness:
     return state
 
 
-def runs_here(process: ProcessIdentity, proc: str = _PROC) -> bool:
+def runs_here(process: ProcessIdentity, proc: str = PROC) -> bool:
     """Return whether a process of this boot and this PID namespace still runs.
 
     The two are not looked at. False too if that cannot be read now.
     """
     try:
-        fields = _stat(process.pid, proc)
+        fields = stat_fields(process.pid, proc)
     except OSError:
         return False
 
-    if fields is None or int(fields[_START_TIME]) != process.start_time:
+    if fields is None or int(fields[START_TIME]) != process.start_time:
         return False
     return not _has_ended(fields)
 
@@ -191,11 +192,11 @@ def ancestors(pid: int) -> tuple[tuple[int, int], ...]:
     processes: list[tuple[int, int]] = []
     with suppress(OSError):
         while pid > 0 and len(processes) < _DEEPEST:
-            fields = _stat(pid, _PROC)
+            fields = stat_fields(pid)
             if fields is None:
                 break
-            processes.append((pid, int(fields[_START_TIME])))
-            pid = int(fields[_PARENT])
+            processes.append((pid, int(fields[START_TIME])))
+            pid = int(fields[PARENT])
 
     return tuple(processes)
 
@@ -240,52 +241,7 @@ def _has_ended(fields: list[str]) -> bool:
 
     A main thread can be a zombie while other threads run on.
     """
-    return fields[_STATE] in _DEAD_STATES and int(fields[_THREADS]) <= 1
-
-
-def _stat(pid: int, proc: str) -> list[str] | None:
-    """Return the fields of a process after its command's name.
-
-    The name may hold blanks and parentheses.
-
-    Raises:
-        OSError: they cannot be read now.
-    """
-    try:
-        text = start_of(f"{proc}/{pid}/stat", _LONGEST_STAT)
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-
-    _, parenthesis, fields = text.rpartition(b")")
-    return fields.decode("ascii", "replace").split() if parenthesis else None
-
-
-def start_of(path: str, length: int) -> bytes:
-    """Return up to so many bytes of a kernel's file.
-
-    An agent reads many, and file objects take three times as long.
-
-    Raises:
-        OSError: it cannot be read.
-    """
-    with opened(path) as descriptor:
-        return os.read(descriptor, length)
-
-
-@contextmanager
-def opened(path: str | Path, flags: int = os.O_RDONLY, folder: int | None = None) -> Iterator[int]:
-    """Have a file or folder open while the block runs, by its descriptor.
-
-    A relative path may be of an open folder.
-
-    Raises:
-        OSError: it cannot be opened.
-    """
-    descriptor = os.open(path, flags | os.O_CLOEXEC, dir_fd=folder)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
+    return fields[STATE] in _DEAD_STATES and int(fields[THREADS]) <= 1
 
 
 def _boot_id(proc: str) -> str:
