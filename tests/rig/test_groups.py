@@ -19,6 +19,7 @@ from alignup.control_plane.gates.waiting_pods import PLACE
 from rig.control_plane import free_address
 from rig.programs import BIN
 from rig.servers import ALIGNUP, Server, alignup, control_plane
+from rig.topology_kind import PATH as CRDS
 from rig.workload import node, write_nodes
 
 if TYPE_CHECKING:
@@ -28,10 +29,42 @@ pytestmark = [pytest.mark.slow, pytest.mark.rig]
 
 PODS = "/api/v1/namespaces/default/pods"
 POD_GROUPS = "/apis/scheduling.k8s.io/v1beta1/namespaces/default/podgroups"
+VOLCANO = "scheduling.volcano.sh"
+VOLCANO_GROUPS = f"/apis/{VOLCANO}/v1beta1/namespaces/default/podgroups"
 MEMBERS = ("m0", "m1", "m2", "m3")
 # Seconds within which pods that could run have come to run.
 SETTLED = 5.0
 FEATURES = {"GenericWorkload": True, "TopologyAwareWorkloadScheduling": True}
+
+# Stands for Volcano's own, of which the keeper reads one field.
+VOLCANO_KIND = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": f"podgroups.{VOLCANO}"},
+    "spec": {
+        "group": VOLCANO,
+        "scope": "Namespaced",
+        "names": {"kind": "PodGroup", "plural": "podgroups", "singular": "podgroup"},
+        "versions": [
+            {
+                "name": "v1beta1",
+                "served": True,
+                "storage": True,
+                "schema": {
+                    "openAPIV3Schema": {
+                        "type": "object",
+                        "properties": {
+                            "spec": {
+                                "type": "object",
+                                "properties": {"minMember": {"type": "integer"}},
+                            }
+                        },
+                    }
+                },
+            }
+        ],
+    },
+}
 
 
 def has_pod_groups() -> bool:
@@ -49,7 +82,7 @@ needs_pod_groups = pytest.mark.skipif(
 
 
 def pod(name: str, cpus: int, seconds: float, *, by: str = "", gated: bool = False, **spec: Any):
-    """Return a pod that runs for a while; `by`: `label` or `object`, which makes it a member."""
+    """Return a pod that runs for a while; `by` what it is a member: `label`, `object` or so."""
     amounts = {"cpu": str(cpus), "memory": "1Gi"}
     resources = {"limits": amounts, "requests": amounts}
     metadata: dict[str, Any] = {
@@ -59,6 +92,8 @@ def pod(name: str, cpus: int, seconds: float, *, by: str = "", gated: bool = Fal
     if by == "label":
         metadata["labels"] = {"alignup.dev/group": "g"}
         metadata["annotations"]["alignup.dev/group-size"] = "4"
+    if by == "volcano":
+        metadata["annotations"]["scheduling.k8s.io/group-name"] = "g"
     if by == "object":
         spec["schedulingGroup"] = {"podGroupName": "g"}
     if gated:
@@ -95,6 +130,21 @@ class Rig:
         }
         status, answer = self.server.asked("POST", POD_GROUPS, body)
         assert status == 201, answer
+
+    def create_volcano_group(self) -> None:
+        """Create a PodGroup of Volcano, of a kind that the keeper may not have found yet."""
+        status, answer = self.server.asked("POST", CRDS, VOLCANO_KIND)
+        assert status == 201, answer
+        deadline = time.monotonic() + 30
+        body = {
+            "apiVersion": f"{VOLCANO}/v1beta1",
+            "kind": "PodGroup",
+            "metadata": {"name": "g"},
+            "spec": {"minMember": 4},
+        }
+        while self.server.ask("POST", VOLCANO_GROUPS, body) != 201:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
 
     def occupy(self, seconds: float) -> None:
         """Let a pod of 5 CPUs run on each node, beside which sums leave room for two members."""
@@ -160,6 +210,7 @@ def rig(way: str, *, by: str) -> Iterator[Rig]:
     ("way", "by"),
     [
         ("gates", "label"),
+        ("gates", "volcano"),
         pytest.param("gates", "object", marks=needs_pod_groups),
         pytest.param("extender", "object", marks=needs_pod_groups),
     ],
@@ -170,6 +221,8 @@ def test_none_of_four_is_bound_while_two_fit_and_all_four_later(way, by) -> None
         begun = time.monotonic()
         if by == "object":
             here.create_group()
+        if by == "volcano":
+            here.create_volcano_group()
 
         here.create(*[pod(name, 5, 600, by=by, gated=way == "gates") for name in MEMBERS])
         while time.monotonic() < begun + 15:

@@ -20,6 +20,7 @@ from alignup.kubernetes.groups import (
     Membership,
     is_member,
     membership_of,
+    object_type,
 )
 from alignup.kubernetes.manifest import read_pod
 from alignup.kubernetes.pod import Pod, is_pinned_memory
@@ -218,9 +219,9 @@ def _membership(wire: _Manifest, template: _Template) -> Membership | None:
     if not isinstance(labels, dict):
         raise InputError.at("metadata.labels", "a mapping", labels)
 
-    if not template.pod_group and not is_member(labels):
-        return None
     pod = template.pod
+    if not template.pod_group and not is_member(labels, pod.annotations):
+        return None
     namespace = str(wire.metadata.get("namespace") or pod.namespace)
     return membership_of(namespace, labels, pod.annotations, template.pod_group)
 
@@ -232,7 +233,7 @@ def _group_object(manifest: Mapping[str, Any]) -> GroupObject:
         InputError: it is none.
     """
     name = manifest.get("kind")
-    kind = GROUP_KINDS.get(str(name))
+    kind = object_type(str(manifest.get("apiVersion", "")), str(name))
     if kind is None:
         raise InputError.at("group.kind", f"one of {', '.join(GROUP_KINDS)}", name)
     return decode_json(msgspec.json.encode(manifest), f"a {name}", "group", kind=kind)

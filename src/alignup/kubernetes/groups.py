@@ -7,6 +7,7 @@ has:
 |---|---|---|
 | alignup | label `alignup.dev/group`, or the Job of the pod | annotation `alignup.dev/group-size` |
 | Kubernetes 1.37 | `spec.schedulingGroup.podGroupName` | `minCount` of the PodGroup, gang policy |
+| Volcano | annotation `scheduling.k8s.io/group-name` | `minMember` of its PodGroup |
 | Kueue | label `kueue.x-k8s.io/pod-group-name` | `kueue.x-k8s.io/pod-group-total-count` |
 | LeaderWorkerSet | its name and group index | annotation `leaderworkerset.sigs.k8s.io/size` |
 | JobSet | label `jobset.sigs.k8s.io/jobset-name` | the pods of its replicated jobs |
@@ -35,6 +36,11 @@ SIZE_ANNOTATION: Final = "alignup.dev/group-size"
 
 # The kind of groups that are PodGroups of scheduling.k8s.io.
 POD_GROUP: Final = "podgroup"
+_VOLCANO: Final = "volcano podgroup"
+
+# Where Volcano looks for the name of a pod's PodGroup, in this order (volcano.sh/apis v1.12.1,
+# pkg/apis/scheduling/v1beta1/labels.go).
+_VOLCANO_ANNOTATIONS: Final = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
 
 _KUEUE_LABEL: Final = "kueue.x-k8s.io/pod-group-name"
 _KUEUE_SIZE: Final = "kueue.x-k8s.io/pod-group-total-count"
@@ -54,8 +60,8 @@ class Membership(Record):
     """The group of a pod.
 
     Attributes:
-        kind: who made the group: `alignup`, `job`, `podgroup`, `kueue`, `leaderworkerset`,
-            `jobset`.
+        kind: who made the group: `alignup`, `job`, `podgroup`, `volcano podgroup`,
+            `kueue`, `leaderworkerset`, `jobset`.
         name: of the group, within its namespace and kind.
         size: how many members have to run together, as the pod itself says; 0: an object says it.
         object_name: the name of that object.
@@ -75,9 +81,9 @@ class Membership(Record):
         return self.kind, self.namespace, self.name
 
 
-def is_member(labels: Mapping[str, str]) -> bool:
-    """Return whether a pod may be a member of a group by its labels: most are not."""
-    return not _LABELS.isdisjoint(labels)
+def is_member(labels: Mapping[str, str], annotations: Mapping[str, str]) -> bool:
+    """Return whether a pod may be a member of a group by what stands in it: most are not."""
+    return not _LABELS.isdisjoint(labels) or bool(_volcano_group(annotations))
 
 
 def membership_or_fault(
@@ -121,8 +127,9 @@ def membership_of(
         raise InputError.at(
             f"metadata.annotations[{SIZE_ANNOTATION}]", "how many members the group has", None
         )
-    if pod_group:
-        return Membership(POD_GROUP, namespace, pod_group, object_name=pod_group)
+    if object_name := pod_group or _volcano_group(annotations):
+        kind = POD_GROUP if pod_group else _VOLCANO
+        return Membership(kind, namespace, object_name, object_name=object_name)
     if _KUEUE_LABEL in labels:
         size = _count(annotations.get(_KUEUE_SIZE, ""), _KUEUE_SIZE)
         return _unless_alone(Membership("kueue", namespace, labels[_KUEUE_LABEL], size))
@@ -136,6 +143,11 @@ def membership_of(
         return Membership("jobset", namespace, name, object_name=name)
 
     return None
+
+
+def _volcano_group(annotations: Mapping[str, str]) -> str:
+    names = (annotations.get(annotation, "") for annotation in _VOLCANO_ANNOTATIONS)
+    return next(filter(None, names), "")
 
 
 def _unless_alone(membership: Membership) -> Membership | None:
@@ -176,6 +188,22 @@ class PodGroup(msgspec.Struct):
         """How many members have to run together; 1: each goes alone."""
         gang = self.spec.scheduling_policy.gang
         return 1 if gang is None else max(1, gang.min_count)
+
+
+class _VolcanoSpec(msgspec.Struct, rename="camel"):
+    min_member: int = 1
+
+
+class VolcanoPodGroup(msgspec.Struct):
+    """A PodGroup of scheduling.volcano.sh."""
+
+    metadata: Metadata
+    spec: _VolcanoSpec = msgspec.field(default_factory=_VolcanoSpec)
+
+    @property
+    def size(self) -> int:
+        """How many members have to run together; 1: each goes alone."""
+        return max(1, self.spec.min_member)
 
 
 class _JobSpec(msgspec.Struct):
@@ -240,7 +268,7 @@ class LeaderWorkerSet(msgspec.Struct):
         return 1 if self.spec.startup_policy == "LeaderReady" else _MOST_MEMBERS
 
 
-GroupObject = PodGroup | JobSet | LeaderWorkerSet
+GroupObject = PodGroup | VolcanoPodGroup | JobSet | LeaderWorkerSet
 
 # By their kind in manifests, the objects that say how many members a group has.
 GROUP_KINDS: Final[dict[str, type[GroupObject]]] = {
@@ -248,6 +276,7 @@ GROUP_KINDS: Final[dict[str, type[GroupObject]]] = {
 }
 _KINDS: Final[dict[type[GroupObject], str]] = {
     PodGroup: POD_GROUP,
+    VolcanoPodGroup: _VOLCANO,
     JobSet: "jobset",
     LeaderWorkerSet: "leaderworkerset",
 }
@@ -256,9 +285,17 @@ _KINDS: Final[dict[type[GroupObject], str]] = {
 # their path.
 GROUP_OBJECTS: Final[dict[str, tuple[type[GroupObject], str]]] = {
     POD_GROUP: (PodGroup, "/apis/scheduling.k8s.io/v1beta1/podgroups"),
+    _VOLCANO: (VolcanoPodGroup, "/apis/scheduling.volcano.sh/v1beta1/podgroups"),
     "jobset": (JobSet, "/apis/jobset.x-k8s.io/v1alpha2/jobsets"),
     "leaderworkerset": (LeaderWorkerSet, "/apis/leaderworkerset.x-k8s.io/v1/leaderworkersets"),
 }
+
+
+def object_type(api_version: str, kind: str) -> type[GroupObject] | None:
+    """Return the type of a manifest that says how many members a group has; None: it is none."""
+    if kind == PodGroup.__name__ and api_version.startswith("scheduling.volcano.sh/"):
+        return VolcanoPodGroup
+    return GROUP_KINDS.get(kind)
 
 
 class GroupSizes:

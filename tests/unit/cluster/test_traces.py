@@ -121,6 +121,15 @@ def test_an_object_says_how_many_members_run_together():
     assert memberships(of_set, of_four) == [("jobset", "set", 4)]
 
 
+def test_a_pod_group_of_volcano_is_another_kind_than_that_of_kubernetes():
+    member_of_volcano = member("a", {}, {"scheduling.k8s.io/group-name": "gang"})
+    of_volcano = {**OBJECT, "apiVersion": "scheduling.volcano.sh/v1beta1", "spec": {"minMember": 4}}
+    of_kubernetes = {**OBJECT, "apiVersion": "scheduling.k8s.io/v1beta1", "spec": GANG}
+    lines = [json.dumps({"time": 0, "group": group}) for group in (of_volcano, of_kubernetes)]
+    assert memberships(member_of_volcano, *lines) == [("volcano podgroup", "gang", 4)]
+    assert memberships(member_of_volcano, lines[1]) == [("volcano podgroup", "gang", 0)]
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [

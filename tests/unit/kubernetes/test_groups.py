@@ -12,6 +12,8 @@ from alignup.kubernetes.groups import (
     LeaderWorkerSet,
     Membership,
     PodGroup,
+    VolcanoPodGroup,
+    is_member,
     membership_of,
 )
 
@@ -22,6 +24,7 @@ LWS = {
     "leaderworkerset.sigs.k8s.io/group-index": "1",
 }
 JOB_SET = {"jobset.sigs.k8s.io/jobset-name": "set"}
+TWO = {"alignup.dev/group-size": "2"}
 JOB = {"batch.kubernetes.io/job-name": "job"}
 
 
@@ -35,6 +38,24 @@ JOB = {"batch.kubernetes.io/job-name": "job"}
         (JOB, {}, "", None),
         (OWN, {"alignup.dev/group-size": "1"}, "", None),
         ({}, {}, "gang", ("podgroup", "gang", 0)),
+        ({}, {"scheduling.k8s.io/group-name": "v"}, "", ("volcano podgroup", "v", 0)),
+        ({}, {"scheduling.volcano.sh/group-name": "v"}, "", ("volcano podgroup", "v", 0)),
+        (
+            {},
+            {"scheduling.k8s.io/group-name": "v", "scheduling.volcano.sh/group-name": "w"},
+            "",
+            ("volcano podgroup", "v", 0),
+        ),
+        (
+            {},
+            {"scheduling.k8s.io/group-name": "", "scheduling.volcano.sh/group-name": "w"},
+            "",
+            ("volcano podgroup", "w", 0),
+        ),
+        ({}, {"scheduling.k8s.io/group-name": ""}, "", None),
+        (LWS, {"scheduling.k8s.io/group-name": "v"}, "", ("volcano podgroup", "v", 0)),
+        ({}, {"scheduling.k8s.io/group-name": "v"}, "gang", ("podgroup", "gang", 0)),
+        (OWN, {"scheduling.k8s.io/group-name": "v", **TWO}, "", ("alignup", "train", 2)),
         (KUEUE, {"kueue.x-k8s.io/pod-group-total-count": "2"}, "", ("kueue", "sample", 2)),
         (
             LWS,
@@ -56,6 +77,7 @@ def test_the_group_of_a_pod(labels, annotations, pod_group, expected) -> None:
         return
 
     assert membership is not None
+    assert is_member(labels, annotations) or pod_group
     assert (membership.kind, membership.name, membership.size) == expected
     assert membership.key == (membership.kind, "ns", membership.name)
 
@@ -86,6 +108,9 @@ def decoded(kind, spec, name="x"):
         (PodGroup, {"schedulingPolicy": {"gang": {"minCount": 4}}}, 4),
         (PodGroup, {"schedulingPolicy": {"basic": {}}}, 1),
         (PodGroup, {}, 1),
+        (VolcanoPodGroup, {"minMember": 4}, 4),
+        (VolcanoPodGroup, {"minMember": 0}, 1),
+        (VolcanoPodGroup, {"queue": "q"}, 1),
         (JobSet, {"replicatedJobs": [{"template": {"spec": {"parallelism": 3}}}]}, 3),
         (
             JobSet,
@@ -121,7 +146,7 @@ def test_how_many_an_object_asks_for(kind, spec, size) -> None:
     item = decoded(kind, spec)
     assert item.size == size
 
-    kinds = {PodGroup: "podgroup", JobSet: "jobset"}
+    kinds = {PodGroup: "podgroup", VolcanoPodGroup: "volcano podgroup", JobSet: "jobset"}
     membership = Membership(kinds[kind], "ns", "x", object_name="x")
     sizes = GroupSizes()
     assert sizes.size(membership) == 0

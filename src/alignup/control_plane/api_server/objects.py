@@ -366,7 +366,7 @@ class PodReader:
             pod_object.has_ended,
             is_copy,
             _grace(spec, metadata),
-            _membership(spec, metadata) if labels or spec.scheduling_group else None,
+            _membership(spec, metadata),
         )
         return WatchedPod(pod, spec.priority or 0, node, is_leaving, shared, *facts)
 
@@ -405,11 +405,12 @@ class PodReader:
 
 def _membership(spec: PodSpec, metadata: Metadata) -> Membership | None:
     labels = metadata.labels or {}
+    annotations = metadata.annotations or {}
     group = spec.scheduling_group
     pod_group = (group.pod_group_name or "") if group is not None else ""
-    if not pod_group and not is_member(labels):
+    if not pod_group and not is_member(labels, annotations):
         return None
-    return membership_or_fault(metadata.namespace, labels, metadata.annotations or {}, pod_group)
+    return membership_or_fault(metadata.namespace, labels, annotations, pod_group)
 
 
 def _grace(spec: PodSpec, metadata: Metadata) -> int:

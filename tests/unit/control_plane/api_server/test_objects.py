@@ -56,6 +56,22 @@ def test_what_is_decoded_already_stays_as_it_is(decode) -> None:
     assert decode(decoded) is decoded
 
 
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"annotations": {"scheduling.k8s.io/group-name": "g"}},
+        {"labels": {"jobset.sigs.k8s.io/jobset-name": "g"}},
+        {"labels": {"app": "a"}, "annotations": {"scheduling.volcano.sh/group-name": "g"}},
+    ],
+)
+def test_a_pod_is_a_member_by_a_label_or_by_an_annotation(metadata) -> None:
+    pod = pod_object("p", cpu=1)
+    pod["metadata"] |= metadata
+    membership = read(pod).membership
+    assert membership is not None
+    assert membership.object_name == "g"
+
+
 def test_a_record_has_the_facts_that_requests_do_not_tell() -> None:
     pod = pod_object("p", "n", cpu=2, priority=7)
     pod["metadata"] |= {
