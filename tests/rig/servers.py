@@ -25,7 +25,7 @@ from rig.control_plane import ControlPlane
 from rig.programs import BIN, CONTROL_PLANE, built, why_not
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -169,14 +169,17 @@ def control_plane(
 
 @contextmanager
 def alignup(
-    *arguments: object, ready: str, tls: ssl.SSLContext | None = None
+    *arguments: object,
+    ready: str,
+    tls: ssl.SSLContext | None = None,
+    program: Sequence[object] = ALIGNUP,
 ) -> Iterator[subprocess.Popen[str]]:
     """Run a server of ours until the block ends.
 
-    `ready` is a URL that answers 200 when it is ready.
+    `ready` is a URL that answers 200 when it is ready; `program` is another one with its arguments.
     """
     log = tempfile.TemporaryFile("w+")  # noqa: SIM115  # closed below
-    command = [*ALIGNUP, *map(str, arguments)]
+    command = [*map(str, program), *map(str, arguments)]
     process = subprocess.Popen(  # noqa: S603  # our own program
         command, stdout=log, stderr=log, text=True
     )
