@@ -128,7 +128,7 @@ def node_reservation(
         memory_capacity: see `NodeObject`.
     """
     reserve = config.node_reserve
-    total = memory_capacity or sum(numa_node.memory for numa_node in machine.numa_nodes)
+    total = memory_capacity or machine.memory
     memory = reserve.amounts.get("memory", 0) + eviction_memory(reserve.eviction_memory, total)
     cpus = 1000 * len(config.reserved_system_cpus) or reserve.amounts.get("cpu", 0)
     return {**reserve.amounts, "cpu": cpus, "memory": memory}

@@ -167,7 +167,7 @@ def _memory(
     if "memory" in row:
         return _whole(row["memory"])
     if "memorySteps" in row and machine is not None and machine.knows_memory:
-        mebibytes = _sum_of_steps(row["memorySteps"], _bytes_of(machine) // _MEBIBYTE)
+        mebibytes = _sum_of_steps(row["memorySteps"], machine.memory // _MEBIBYTE)
         return int((mebibytes or 0) * _MEBIBYTE)
 
     reserved = fields.get("reservedMemory")
@@ -181,7 +181,7 @@ def _memory(
 
 def _counted(fields: Mapping[str, Any], machine: Machine | None) -> int:
     """Return the bytes that a configuration reserves of a node, with the eviction threshold."""
-    total = 0 if machine is None else _bytes_of(machine)
+    total = 0 if machine is None else machine.memory
     eviction = str((fields.get("evictionHard") or {}).get("memory.available", _EVICTION))
     amounts = [(fields.get(part) or {}).get("memory", 0) for part in _RESERVED]
     return eviction_memory(eviction, total) + sum(map(_whole, amounts))
@@ -201,10 +201,6 @@ def _sum_of_steps(steps: list[list[float | None]], amount: float) -> float | Non
     return None
 
 
-def _bytes_of(machine: Machine) -> int:
-    return sum(node.memory for node in machine.numa_nodes)
-
-
 def _add_reserved_memory(
     fields: dict[str, Any], row: Mapping[str, Any], machine: Machine | None
 ) -> list[str]:
@@ -217,7 +213,7 @@ def _add_reserved_memory(
 
     share = row.get("evictionShare")
     if share and not fields.get("evictionHard") and machine is not None and machine.knows_memory:
-        fields["evictionHard"] = {"memory.available": str(int(_bytes_of(machine) * share))}
+        fields["evictionHard"] = {"memory.available": str(int(machine.memory * share))}
 
     total = _counted(fields, machine)
     numa_node = 0 if machine is None else machine.numa_nodes[0].id

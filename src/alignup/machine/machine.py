@@ -345,10 +345,9 @@ class Machine(Shown):
             object.__setattr__(self, name, value)
 
     def __repr__(self) -> str:
-        memory = sum(node.memory for node in self.numa_nodes) >> 20
         return (
             f"<Machine of {counted(len(self.numa_nodes), 'NUMA node')}, {self.cpu_count} CPUs, "
-            f"{memory} MiB>"
+            f"{self.memory >> 20} MiB>"
         )
 
     def position(self, numa_id: int) -> int:
@@ -372,6 +371,11 @@ class Machine(Shown):
         Of a list of CPUs alone all NUMA nodes have 0 bytes.
         """
         return any(node.memory for node in self.numa_nodes)
+
+    @property
+    def memory(self) -> int:
+        """Bytes of all NUMA nodes together, those of hugepages among them."""
+        return sum(node.memory for node in self.numa_nodes)
 
     @property
     def memory_by_type(self) -> dict[str, int]:
@@ -614,6 +618,6 @@ def summary(machine: Machine) -> str:
     if l3_groups:
         parts.append(counted(len(l3_groups), "L3 cache"))
 
-    total = sum(node.memory for node in machine.numa_nodes)
-    parts.append(f"{short_bytes(total)} memory" if machine.knows_memory else "memory not known")
+    size = short_bytes(machine.memory)
+    parts.append(f"{size} memory" if machine.knows_memory else "memory not known")
     return ", ".join(parts)

@@ -278,6 +278,12 @@ def test_page_sizes_mean_what_their_name_says(number, suffix):
     assert pages.size_bytes == number << {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40}[suffix]
 
 
+def test_the_memory_of_a_machine_is_that_of_all_its_numa_nodes() -> None:
+    machine = read_machine("xeon-2s")
+    assert machine.memory == sum(machine.memory_by_type.values())
+    assert machine.memory == sum(node.memory for node in machine.numa_nodes) > 0
+
+
 def test_more_memory_than_sums_can_hold_is_refused() -> None:
     """Sums over nodes must stay within the numbers that the kernels count in."""
     nodes = tuple(NumaNode(number, 1 << 60, (Core((number,), 0),)) for number in range(3))

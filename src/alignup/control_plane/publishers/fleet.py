@@ -93,7 +93,7 @@ class FleetNode:
         self.capacity = {
             "cpu": 1000 * machine.cpu_count,
             **machine.memory_by_type,
-            "memory": sum(numa_node.memory for numa_node in machine.numa_nodes),
+            "memory": machine.memory,
             "pods": self.allocatable["pods"],
             **{resource: len(devices) for resource, devices in node.inventory.items()},
         }
