@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TextIO, TypeAlias, TypeVa
 
 import click
 
+from alignup.cli.failures import HANGING, WIDEST
 from alignup.errors import one_line
 from alignup.text.counting import short_bytes
 from alignup.text.digits import number_of
@@ -33,14 +34,11 @@ if TYPE_CHECKING:
     Console: TypeAlias = "RichConsole | PlainConsole"
 
 _T = TypeVar("_T")
-_WIDEST: Final = 10_000
 _SIZES: Final = ("COLUMNS", "LINES", "JUPYTER_COLUMNS", "JUPYTER_LINES")
 # Columns that a table in a file or pipe may have: programs read it too, so no value is broken in
 # two.
 PLAIN_WIDTH: Final = 10_000
 GAP: Final = "   "
-# Columns by which the rest of a line that is broken stands further right.
-HANGING: Final = 2
 # What rich takes for a mark, and the backslashes before it, of which an odd number makes it text.
 _TAG: Final = r"(\\*)(\[[a-z#/@][^\[]*?\])"
 
@@ -65,7 +63,7 @@ def make_console() -> Console:
 
     It is as wide as the terminal; without one, as wide as it needs to be.
     """
-    columns = number_of(os.environ.get("COLUMNS", ""), _WIDEST) or 0
+    columns = number_of(os.environ.get("COLUMNS", ""), WIDEST) or 0
 
     is_terminal = sys.stdout.isatty()
     if not is_terminal and not columns:
@@ -97,7 +95,7 @@ def make_console() -> Console:
     environment = {
         name: value
         for name, value in os.environ.items()
-        if name not in _SIZES or number_of(value, _WIDEST) is not None
+        if name not in _SIZES or number_of(value, WIDEST) is not None
     }
 
     # rich would keep bold letters, but who wants no colours reads plain text
@@ -132,7 +130,7 @@ def broken_between_words(text: RichText, width: int) -> Iterator[RichText]:
         return
 
     words = list(re.finditer(r"\S+", text.plain))
-    indent = (words[0].start() if words else 0) + HANGING
+    indent = (words[0].start() if words else 0) + len(HANGING)
     line_start = 0
     space = width
     offsets = []
