@@ -155,7 +155,7 @@ def test_a_pod_ends_while_many_wait(benchmark, promise) -> None:
         verdicts = keeper.state.view.verdicts(waiting.watched.pod, keeper.state.strategy)
         names = keeper.state.view.names
         taking = [names[index] for index in verdicts.best()]
-        free = [name for name in taking if keeper.takes(waiting, name)]
+        free = [name for name in taking if keeper.choice.takes(waiting, name)]
         assert free == []
     promise(2_000)
 
@@ -188,20 +188,20 @@ def test_a_group_is_planned_on_crowded_nodes(benchmark, promise) -> None:
     keeper = scene.keeper
     members = [member(scene.reader, number) for number in range(GROUP)]
     by_uid = {pod.uid: pod for pod in members}
-    plan = keeper.plan_group(by_uid)
+    plan = keeper.group_places.plan(by_uid)
     assert {place.pod.uid for place in plan.places} == by_uid.keys()
 
     members_of_state = keeper.state.members
     copies = {name: members_of_state[name].node.copy() for name in plan.nodes}
     for place in plan.places:
-        assert keeper.takes(by_uid[place.pod.uid], place.node)
+        assert keeper.choice.takes(by_uid[place.pod.uid], place.node)
         assert copies[place.node].admit(place.pod).admitted
 
     # no node takes all of them, and one node less would not do
     most = sorted((_most(keeper, members[0], name) for name in members_of_state), reverse=True)
     assert sum(most[: len(plan.nodes) - 1]) < GROUP
 
-    benchmark(keeper.plan_group, by_uid)
+    benchmark(keeper.group_places.plan, by_uid)
     promise(5_000)
 
 
@@ -210,7 +210,7 @@ def _most(keeper: Keeper, pod: WaitingPod, name: str) -> int:
     copy = keeper.state.members[name].node.copy()
     count = 0
     while (
-        keeper.takes(pod, name)
+        keeper.choice.takes(pod, name)
         and count < GROUP
         and copy.admit(pod.watched.pod.renamed(uid=f"copy-{count}")).admitted
     ):

@@ -37,3 +37,21 @@ def waiting_pod(name: str, **fields: Any) -> WaitingPod:
     pod = GATED_READER.decode(json.dumps(gated_object(name, **fields)).encode())
     assert isinstance(pod, WaitingPod)
     return pod
+
+
+def member(name: str, size: int = 4, group: str = "g", **fields: Any) -> dict[str, Any]:
+    """Return a gated member; of an empty group a member of a PodGroup."""
+    pod = gated_object(name, **fields)
+    if group:
+        pod["metadata"]["labels"] = {"alignup.dev/group": group}
+        pod["metadata"]["annotations"] = {"alignup.dev/group-size": str(size)}
+    else:
+        pod["spec"]["schedulingGroup"] = {"podGroupName": "gang"}
+    return pod
+
+
+def idle_member(name: str, size: int = 4) -> dict[str, Any]:
+    """Return a gated member that asks for nothing exclusive."""
+    pod = member(name, size)
+    pod["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "100m"}}
+    return pod

@@ -12,7 +12,8 @@ import json
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from alignup.control_plane.gates.keeper import Keeper, Label, Release
+from alignup.control_plane.gates.decisions import Label, Release
+from alignup.control_plane.gates.keeper import Keeper
 from alignup.control_plane.gates.scheduler_rules import NodeLoad
 from alignup.control_plane.gates.waiting_pods import PLACE_LABEL, WaitingPod
 from alignup.control_plane.scheduler.cluster_state import ClusterState
@@ -73,7 +74,7 @@ class GatedKubelets(WatchedKubelets):
         """Begin to lead: what was sent before and is still on its way comes to nothing."""
         self._list(is_cached=False)
         self.keeper.begin_term(self.now)
-        for pod in self.keeper.gated:
+        for pod in self.keeper.pods.gated:
             newest = self.waiting.get(pod.uid)
             if newest is not None:
                 self._change_waiting(_written(newest))
@@ -81,12 +82,24 @@ class GatedKubelets(WatchedKubelets):
 
     def _collections(self) -> tuple[Sized, ...]:
         keeper = self.keeper
-        return (
-            *(list(keeper.queue), keeper.places, keeper._loads, keeper._placeless, keeper._parked),
-            *(keeper._due, keeper._last_pods, keeper._unreported, keeper._changed),
-            *(keeper._suspect, keeper._unasked, keeper._misplaced, keeper._kept, keeper._labels),
-            *(keeper._labelling, keeper._nodes, *keeper._last_pods.values()),
+        parts = (
+            *(keeper.nodes, keeper.labels, keeper.places, keeper.unadmitted, keeper.kept),
+            *(keeper.pods, keeper.group_places),
         )
+        tables = [
+            table
+            for part in parts
+            for table in vars(part).values()
+            if isinstance(table, dict | set)
+        ]
+        entries = [
+            entry
+            for table in tables
+            if isinstance(table, dict)
+            for entry in table.values()
+            if isinstance(entry, dict | set)
+        ]
+        return (list(keeper.queue), *tables, *entries)
 
     def _actions(self) -> list[Any]:
         actions = [*super()._actions(), (1, self._delete_waiting)]
@@ -101,7 +114,7 @@ class GatedKubelets(WatchedKubelets):
             load = NodeLoad()
             for watched in self.state.by_node.get(name, {}).values():
                 load.add(watched.pod)
-            kept = self.keeper._load_of(name)
+            kept = self.keeper.nodes.load(name)
             assert (+kept.amounts, kept.pods) == (+load.amounts, load.pods), (self.now, name)
 
     # What the keeper learns.

@@ -20,11 +20,9 @@ import msgspec
 
 from alignup.control_plane.api_server import api_client
 from alignup.control_plane.api_server.watch import Backoff, Calls, Follower
-from alignup.control_plane.gates.keeper import Label, Plan, Release
-from alignup.control_plane.gates.node_affinity import pinned, required_terms
+from alignup.control_plane.gates.decisions import Label, Plan, Release, patch_of
 from alignup.control_plane.gates.status_server import metrics_text
 from alignup.control_plane.gates.waiting_pods import (
-    PLACE,
     GatedPodObject,
     GatedPodReader,
     WaitingPod,
@@ -41,7 +39,8 @@ if TYPE_CHECKING:
 
     from alignup.control_plane.api_server.leader import Leader
     from alignup.control_plane.api_server.objects import WatchedPod
-    from alignup.control_plane.gates.keeper import Decision, Keeper
+    from alignup.control_plane.gates.decisions import Decision
+    from alignup.control_plane.gates.keeper import Keeper
     from alignup.control_plane.gates.status_server import Pages
     from alignup.kubernetes.groups import GroupObject
 
@@ -328,7 +327,7 @@ class KeeperService:
                 with api_client.accepting(api_client.MISSING):
                     await self.api.request("PATCH", path, body)
 
-        pods = self.keeper.gated
+        pods = self.keeper.pods.gated
         await asyncio.gather(*map(touch, pods))
         _LOG.info("%d pods that wait were written into, as a new leader does", len(pods))
 
@@ -449,25 +448,3 @@ class KeeperService:
         """
         self.keeper.pod_vanished(pod.uid, self.clock())
         self.keeper.state.pod_missing(pod.uid, self.clock())
-
-
-def patch_of(decision: Release | Plan) -> dict[str, Any]:
-    """Return the merge patch that carries a decision out.
-
-    It names the version of the pod that was read, so that it is refused where that has changed.
-    """
-    pod = decision.pod
-    metadata: dict[str, Any] = {"uid": pod.uid, "resourceVersion": pod.version}
-    if isinstance(decision, Plan):
-        metadata["annotations"] = {PLACE: decision.node or None}
-        return {"metadata": metadata}
-
-    spec: dict[str, Any] = {"schedulingGates": None}  # a pod with other gates does not wait
-    if decision.nodes:
-        metadata["annotations"] = {PLACE: ",".join(decision.nodes)}
-        names = decision.nodes
-        if required_terms(pod.affinity) and decision.label:
-            names = ()
-        spec["affinity"] = pinned(pod.affinity, names, decision.label)
-
-    return {"metadata": metadata, "spec": spec}

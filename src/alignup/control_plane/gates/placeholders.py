@@ -182,7 +182,7 @@ class Placeholders:
         While there are placeholders, a node that has not reported yet may have been made for one.
         """
         reporting = self._keeper.state.members
-        for name, node in list(self._keeper.nodes.items()):
+        for name, node in list(self._keeper.nodes.objects.items()):
             if PRESENT not in node.labels and (name in reporting or not are_new_expected):
                 body = {"metadata": {"labels": {PRESENT: "true"}}}
                 with api_client.accepting(api_client.MISSING):
@@ -191,7 +191,7 @@ class Placeholders:
                     )
 
     async def _make(self, pods: Sequence[WaitingPod]) -> None:
-        names = list(self._keeper.nodes)
+        names = list(self._keeper.nodes.objects)
         for pod in pods:
             with api_client.accepting(api_client.CONFLICT):
                 await self._api.request("POST", _PODS, placeholder_of(pod, self._autoscaler, names))

@@ -10,7 +10,7 @@ else helps (`DefaultPreemption`, Kubernetes 1.37):
   pod goes that finds another place at once (`plan_room`), then the youngest.
 - Where pods that are leaving already make the room, it is waited for them.
 
-The node is kept for the pod from then on (`Keeper.reserve`). Of pods with constraints that only
+The node is kept for the pod from then on (`KeptNodes.reserve`). Of pods with constraints that only
 their scheduler sees nobody knows here whether an eviction helps: for them nobody goes. Nor does
 anybody for a member of a group, and no member goes: the others would run for nothing.
 
@@ -141,7 +141,7 @@ class Preemption:
             eviction = self._plan_for(pod, budgets)
             if eviction is not None:
                 self.under_way[pod.uid] = eviction, None
-                self._keeper.reserve(eviction.node, pod)
+                self._keeper.kept.reserve(eviction.node, pod)
                 return eviction
 
             self._vain[pod.kind, pod.watched.priority] = now
@@ -153,7 +153,7 @@ class Preemption:
         pod = eviction.pod
         self.under_way.pop(pod.uid, None)
         self._vain[pod.kind, pod.watched.priority] = now
-        self._keeper.give_back(eviction.node)
+        self._keeper.kept.give_back(eviction.node)
 
     def _plan_for(self, pod: WaitingPod, budgets: Sequence[Budget]) -> Eviction | None:
         nodes = list(islice(self._nodes_for(pod), _MOST_NODES))
@@ -191,7 +191,7 @@ class Preemption:
         """
         priority = pod.watched.priority
         helpful: list[tuple[tuple[int, str], list[WatchedPod], Node]] = []
-        for member, node, load in self._keeper.nodes_to_clear(pod):
+        for member, node, load in self._keeper.kept.to_clear(pod):
             leaving = [bound for bound in member.pods.values() if bound.is_leaving]
             going = [
                 bound
@@ -215,7 +215,7 @@ class Preemption:
 
     def _is_enough(self, eviction: Eviction) -> bool:
         """Return whether a scheduler would put the pod on the node, too, when the others went."""
-        for member, node, load in self._keeper.nodes_to_clear(eviction.pod, {eviction.node}):
+        for member, node, load in self._keeper.kept.to_clear(eviction.pod, {eviction.node}):
             leaving = [bound for bound in member.pods.values() if bound.is_leaving]
             return not refusal(
                 eviction.pod.kind.constrained, node, _less(load, [*leaving, *eviction.victims])

@@ -18,8 +18,8 @@ import numpy as np
 from alignup.cluster.pod_groups import TAKEN, shortfall_in_words
 from alignup.cluster.ranking import causes_in_words
 from alignup.control_plane.api_server.pod_events import EVENT_SECONDS, write_event
-from alignup.control_plane.gates.keeper import UNREPORTED
 from alignup.control_plane.gates.node_affinity import GATE
+from alignup.control_plane.gates.node_choice import UNREPORTED
 from alignup.control_plane.gates.waiting_pods import DEFAULT_SCHEDULER, GatedPodReader, WaitingPod
 from alignup.errors import AlignupError
 from alignup.kubernetes.wire import Metadata
@@ -148,7 +148,7 @@ class Reasons:
     def _causes_of_nodes(self, pod: WaitingPod) -> Counter[str]:
         keeper = self._keeper
         view = keeper.state.view
-        causes = Counter(UNKNOWN for name in keeper.nodes if name not in view.members)
+        causes = Counter(UNKNOWN for name in keeper.nodes.objects if name not in view.members)
         try:
             judged = view.verdicts(pod.watched.pod, keeper.state.strategy)
         except AlignupError as error:
@@ -158,7 +158,7 @@ class Reasons:
         unaligned = []
         for number, name in enumerate(names):
             is_admitted = bool(judged.admitted[number])
-            words = keeper.why_not(pod, name)
+            words = keeper.choice.why_not(pod, name)
             if words and (is_admitted or words != UNREPORTED):
                 causes[words] += 1
             elif is_admitted:

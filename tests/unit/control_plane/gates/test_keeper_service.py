@@ -12,8 +12,9 @@ import pytest
 from alignup.control_plane.api_server.api_client import TOPOLOGIES, Api, ApiError, pod_path
 from alignup.control_plane.api_server.leader import Leader, Terms
 from alignup.control_plane.gates import keeper_service
-from alignup.control_plane.gates.keeper import Keeper, Release
-from alignup.control_plane.gates.keeper_service import SEEN_BY, KeeperService, decode_node, patch_of
+from alignup.control_plane.gates.decisions import Release, patch_of
+from alignup.control_plane.gates.keeper import Keeper
+from alignup.control_plane.gates.keeper_service import SEEN_BY, KeeperService, decode_node
 from alignup.control_plane.gates.waiting_pods import PLACE, PLACE_LABEL, GatedPodReader
 from alignup.control_plane.scheduler import cluster_watch
 from alignup.control_plane.scheduler.cluster_state import REPORT_DELAY, ClusterState

@@ -12,7 +12,8 @@ import pytest
 
 from alignup.cluster.evictions import admits, without
 from alignup.control_plane.api_server.objects import decode_budget
-from alignup.control_plane.gates.keeper import Keeper, Release
+from alignup.control_plane.gates.decisions import Release
+from alignup.control_plane.gates.keeper import Keeper
 from alignup.control_plane.gates.preemption import Evictor, Preemption
 from alignup.control_plane.scheduler.cluster_state import ClusterState
 from alignup.kubelet.node_resource_topology.report import Description

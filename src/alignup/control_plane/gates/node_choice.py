@@ -1,0 +1,174 @@
+"""Which nodes may be the place of a pod, and why others may not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from alignup.errors import AlignupError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from alignup.control_plane.gates.decisions import Counts
+    from alignup.control_plane.gates.kept_nodes import KeptNodes
+    from alignup.control_plane.gates.places import Places, UnadmittedPods
+    from alignup.control_plane.gates.scheduler_nodes import SchedulerNodes
+    from alignup.control_plane.gates.waiting_pods import Kind, WaitingPod
+    from alignup.control_plane.gates.waiting_queue import KindTable
+    from alignup.control_plane.scheduler.cluster_state import ClusterState
+
+# Of a node whose last pods are not known to be admitted.
+UNREPORTED: Final = "node(s) have not reported all their pods"
+
+
+class NodeChoice:
+    """Judges nodes for pods, and changes nothing of either.
+
+    - What aligns a pod is what the state's view says of the node as it is, with all that counts as
+      bound there.
+    - What a scheduler's filters say counts as well, by the sums of all bound pods.
+    - A pod gets no place on a node that would refuse it if it were empty: pods that are there now
+      may end before its kubelet gets the new one.
+    - No place is given on a node whose report lacks a pod that the API server lists: the scheduler
+      has not heard of that pod's end.
+    - Nor on one that is kept for another pod, or where a pod that is not a copy is on its way.
+    """
+
+    def __init__(
+        self,
+        state: ClusterState,
+        nodes: SchedulerNodes,
+        places: Places,
+        unadmitted: UnadmittedPods,
+        kept: KeptNodes,
+        counts: Counts,
+    ) -> None:
+        self._state = state
+        self._nodes = nodes
+        self._places = places
+        self._unadmitted = unadmitted
+        self._kept = kept
+        self._counts = counts
+
+    def choose(
+        self, pod: WaitingPod, names: set[str] | None, most: int, without: Sequence[str] = ()
+    ) -> list[str]:
+        """Return nodes that take a pod now, the best one first.
+
+        Args:
+            pod: the pod.
+            names: the nodes to ask; None: all.
+            most: how many to return.
+            without: nodes that are not returned.
+        """
+        view = self._state.view
+        self._counts.judged += 1
+        try:
+            if names is None:
+                answer = view.verdicts(pod.watched.pod, self._state.strategy)
+                all_names = view.names
+                ordered = [all_names[number] for number in answer.best().tolist()]
+            else:
+                reporting = sorted(name for name in names if name in view.members)
+                scores = view.judge_on(pod.watched.pod, reporting, self._state.strategy)
+                ordered = sorted(scores, key=lambda name: -scores[name])
+        except AlignupError:  # it asks for more than anything here can be judged by
+            return []
+
+        chosen: list[str] = []
+        for name in ordered:
+            if name not in without and self.takes(pod, name):
+                chosen.append(name)
+                if len(chosen) == most:
+                    break
+
+        return chosen
+
+    def takes_now(self, pod: WaitingPod, name: str) -> bool:
+        """Return whether a node takes a pod now, by all that counts."""
+        return name in self.choose(pod, {name}, 1)
+
+    def takes(self, pod: WaitingPod, name: str) -> bool:
+        """Return whether a node that would align a pod may be its place."""
+        if name not in self._nodes.objects or name in self._state.uncertain:
+            return False
+        if self._kept.is_closed_to(pod, name):
+            return False
+
+        kind = pod.kind
+        if not self._places.are_copies(kind, name) or not self._unadmitted.are_copies(kind, name):
+            return False
+
+        if not self._is_in_step(name) or self._nodes.refusal(pod, name):
+            return False
+        return self._fits_alone(pod, name)
+
+    def why_not(self, pod: WaitingPod, name: str) -> str:
+        """Return why a node that would align a pod is not its place, in a few words; empty: it is.
+
+        What a scheduler refuses comes in its words.
+        """
+        if name not in self._nodes.objects:
+            return "node(s) had no Node object"
+
+        words = self._nodes.refusal(pod, name)
+        if words:
+            return words
+        if self._kept.is_for_another(pod, name):
+            return "node(s) were kept for a pod that has waited longer"
+        return "" if self.takes(pod, name) else UNREPORTED
+
+    def kinds_that_fit(self, kinds: KindTable, name: str) -> list[Kind]:
+        """Return of some kinds those of which a node might take a pod now."""
+        if (
+            name not in self._state.members
+            or name in self._state.uncertain
+            or not self._is_in_step(name)
+        ):
+            return []
+
+        fitting = kinds.fitting(self._nodes.free(name))
+        if self._places.is_expecting(name):
+            fitting = [kind for kind in fitting if self._places.are_copies(kind, name)]
+        if not fitting:
+            return []
+
+        self._counts.judged += len(fitting)
+        pods = {kind: kind.pod for kind in fitting}
+        return self._state.view.taken_by_one(name, pods, self._state.strategy)
+
+    def capacities(self, pod: WaitingPod) -> dict[int, int]:
+        """Return, by the number of a node known exactly, how many copies of a pod it may take.
+
+        Raises:
+            InputError: the pod asks for more than anything can be judged by.
+        """
+        view = self._state.view
+        answer = view.verdicts(pod.watched.pod, self._state.strategy)
+        names = view.names
+        count = len(view.cluster.nodes)
+        return {
+            number: self._nodes.most_of(pod, names[number])
+            for number in np.flatnonzero(answer.admitted[:count]).tolist()
+            if self.takes(pod, names[number])
+        }
+
+    def _fits_alone(self, pod: WaitingPod, name: str) -> bool:
+        """Return whether a node would align a pod if no other one were there.
+
+        Some pods fit only beside others, which keep their first container from what the next one
+        needs. These may end before the kubelet gets the pod.
+        """
+        view = self._state.view
+        helps = view.empty_admits(pod.watched.pod, self._state.strategy)
+        return bool(helps[view.numbers([name])[0]])
+
+    def _is_in_step(self, name: str) -> bool:
+        """Return whether a node has not reported the end of a pod before the API server did.
+
+        The scheduler has not heard of it yet.
+        """
+        listed = self._state.by_node.get(name)
+        return not listed or listed.keys() <= self._state.members[name].pods.keys()

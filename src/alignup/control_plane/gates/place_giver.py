@@ -1,0 +1,172 @@
+"""Gives nodes to pods: to those in the queue, and other ones where a place turned out wrong."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from alignup.control_plane.gates.decisions import Release
+from alignup.control_plane.gates.node_affinity import required_terms
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from alignup.control_plane.gates.decisions import Counts
+    from alignup.control_plane.gates.gated_pods import GatedPods
+    from alignup.control_plane.gates.kept_nodes import KeptNodes
+    from alignup.control_plane.gates.node_choice import NodeChoice
+    from alignup.control_plane.gates.places import Place, Places
+    from alignup.control_plane.gates.scheduler_nodes import SchedulerNodes
+    from alignup.control_plane.gates.waiting_pods import Kind, WaitingPod
+
+# By kind, the nodes to ask for a place; None: all.
+Possible = dict["Kind", set[str] | None]
+
+# Nodes that a pod is let go to of which its scheduler knows more than the keeper does.
+_CANDIDATES: Final = 3
+
+# Nodes that are a pod's place at most, when one after another turned out wrong.
+_MOST_NODES: Final = 6
+
+
+class PlaceGiver:
+    """Gives places, one after the other.
+
+    - A pod that gets one waits no more from then on, and its namespace is charged for it.
+    - Only nodes that changed are asked for the kinds that wait: all others have refused these.
+    - A place that turns out wrong stays with its pod, which cannot be unpinned, and the pod gets
+      another node beside it by a label of its own.
+
+    Args:
+        nodes: those of the scheduler.
+        places: where places are kept.
+        kept: nodes kept for pods that wait.
+        choice: judges nodes.
+        pods: those that wait.
+        counts: are kept here.
+        relabels: let a pod get another node, by its label, where its place turns out wrong.
+    """
+
+    def __init__(
+        self,
+        nodes: SchedulerNodes,
+        places: Places,
+        kept: KeptNodes,
+        choice: NodeChoice,
+        pods: GatedPods,
+        counts: Counts,
+        *,
+        relabels: bool,
+    ) -> None:
+        self._nodes = nodes
+        self._places = places
+        self._kept = kept
+        self._choice = choice
+        self._pods = pods
+        self._counts = counts
+        self._relabels = relabels
+
+    def give(self, pod: WaitingPod, names: Sequence[str], now: float) -> Place | None:
+        """Give a place to a pod that waits; None: a node does not take it after all."""
+        place = self._places.give(pod, names, now)
+        if place is not None:
+            self._pods.forget(pod.uid)
+            self._pods.queue.charge(pod.watched.pod.namespace, self._nodes.part_of(pod))
+            self._counts.placed += 1
+        return place
+
+    def release(self, place: Place) -> Release:
+        """Return the decision to let a pod go to its place."""
+        pod = place.pod
+        self._counts.released += 1
+        if not self._relabels:
+            return Release(pod, place.nodes)
+
+        if required_terms(pod.affinity):  # such a pod reaches its nodes by the label only
+            place.labelled = set(place.nodes)
+        return Release(pod, place.nodes, pod.label)
+
+    def possible(self, changed: set[str]) -> Possible:
+        """Return for which kinds in the queue which nodes are to be asked."""
+        possible: Possible = dict.fromkeys(self._pods.unasked)
+        for name in changed:
+            for kind in self._choice.kinds_that_fit(self._pods.refused_kinds, name):
+                names = possible.setdefault(kind, set())
+                if names is not None:
+                    names.add(name)
+
+        return possible
+
+    def give_to_queue(
+        self, possible: Possible, now: float, above: int | None = None
+    ) -> list[Release]:
+        """Give places to pods in the queue, in their order, as long as there are any.
+
+        Args:
+            possible: the nodes to ask; kinds that these refuse are removed.
+            now: seconds.
+            above: leave pods alone that have no higher priority than that.
+        """
+        releases = []
+        while (place := self._next_place(possible, now, above)) is not None:
+            releases.append(self.release(place))
+        return releases
+
+    def _next_place(self, possible: Possible, now: float, above: int | None) -> Place | None:
+        """Give a place to the first pod that gets one; None: none does."""
+        for pod in self._pods.queue.firsts(possible):
+            if above is not None and pod.watched.priority <= above:
+                break
+            if pod.kind not in possible:
+                continue
+
+            # terms of its own take one name each, or a label
+            is_narrow = not self._relabels and required_terms(pod.affinity)
+            most = _CANDIDATES if pod.unseen and not is_narrow else 1
+            chosen = self._choice.choose(pod, possible[pod.kind], most)
+            place = self.give(pod, chosen, now) if chosen else None
+            if place is not None:
+                return place
+
+            del possible[pod.kind]
+            if not chosen:
+                self._pods.all_refuse(pod.kind)
+
+        return None
+
+    def give_kept(self, changed: set[str], now: float) -> list[Release]:
+        """Give nodes that changed to those for whom they are kept.
+
+        An equal pod that stands before such a pod may have been refused the node.
+        """
+        releases = []
+        for name, pod in self._kept.owners():
+            is_waiting = pod.uid in self._pods.queue and name in changed
+            if is_waiting and self._choice.takes_now(pod, name):
+                place = self.give(pod, [name], now)
+                if place is not None:
+                    releases.append(self.release(place))
+
+        return releases
+
+    def mend(self, changed: set[str], now: float) -> None:
+        """Give another node to pods whose place turned out wrong.
+
+        Args:
+            changed: the nodes to ask for those whose place was wrong before.
+            now: seconds.
+        """
+        fresh = self._places.find_misplaced()
+        if not self._relabels:
+            return
+
+        for uid in sorted(self._places.misplaced):
+            place = self._places[uid]
+            if not place.is_open or len(place.nodes) >= _MOST_NODES:
+                continue
+
+            names = None if uid in fresh or place.refused_at == now else changed
+            for name in self._choice.choose(place.pod, names, 1, place.nodes):
+                self._counts.mended += 1
+                self._places.misplaced.discard(uid)
+                self._places.extend(place, name, now)
+                place.labelled.add(name)

@@ -1,0 +1,175 @@
+"""Who gets which node, and another one where that turns out wrong."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from alignup.control_plane.gates.node_affinity import pinned
+from alignup.control_plane.gates.waiting_pods import PLACE, PLACE_LABEL
+from inputs.keepers import SPREAD, TAINT, bound, given, keeper_of, labels, let_go, node
+from inputs.waiting_pods import GATED_READER, gated_object, waiting_pod
+
+
+def test_a_pod_gets_a_place_where_a_node_aligns_it() -> None:
+    keeper = keeper_of("a")
+    keeper.pod_seen(waiting_pod("large", cpu=5), 1)
+    keeper.pod_seen(waiting_pod("p", cpu=4), 1)
+    (release,) = keeper.decide(1)
+    assert release.nodes == ("a",)
+    assert release.label == f"{PLACE_LABEL}uid-p"
+    assert release.pod.watched.pod.name == "p"
+    assert keeper.decide(2) == []
+    assert [pod.uid for pod in keeper.queue] == ["uid-large"]
+
+
+def test_only_nodes_that_changed_are_asked() -> None:
+    keeper = keeper_of("a", "b")
+    for name in ("p", "q", "r"):
+        keeper.pod_seen(waiting_pod(name, cpu=4), 1)
+    assert given(keeper.decide(1)) == {"p": ("a",), "q": ("b",)}
+    for name, where in (("p", "a"), ("q", "b")):
+        keeper.pod_seen(bound(name, where, cpu=4), 2)
+    keeper.decide(2)
+
+    judged = keeper.counts.judged
+    for now in range(3, 9):
+        assert keeper.decide(now) == []
+    assert keeper.counts.judged == judged
+
+    keeper.pod_seen(bound("small", "a", cpu=1), 9)
+    keeper.pod_gone("uid-small", 9)
+    keeper.decide(9)
+    # a node without enough in sum is not asked at all
+    assert keeper.counts.judged == judged
+
+
+def test_a_kind_that_waits_anew_is_asked_for_everywhere() -> None:
+    keeper = keeper_of("a", "b")
+    for name in ("p", "q", "r"):
+        keeper.pod_seen(waiting_pod(name, cpu=4), 1)
+    assert len(given(keeper.decide(1))) == 2
+    keeper.pod_gone("uid-r", 2)
+    for name, where in (("p", "a"), ("q", "b")):
+        keeper.pod_seen(bound(name, where, cpu=4), 2)
+        keeper.pod_gone(f"uid-{name}", 2)
+
+    # nothing of the kind waits while both nodes get free
+    keeper.decide(3)
+    keeper.pod_seen(waiting_pod("s", cpu=4), 4)
+    assert set(given(keeper.decide(4))) == {"s"}
+
+
+WRONG = {
+    "cordon": lambda keeper: keeper.node_seen(node("a", is_unschedulable=True), 3),
+    "taint": lambda keeper: keeper.node_seen(node("a", taints=(TAINT,)), 3),
+    "gone": lambda keeper: keeper.node_gone("a", 3),
+    "another pod": lambda keeper: keeper.pod_seen(bound("other", "a", cpu=4), 3),
+}
+
+
+@pytest.mark.parametrize("event", WRONG)
+def test_a_place_that_turns_out_wrong_is_given_anew_by_a_label(event) -> None:
+    keeper = keeper_of("a", "b")
+    keeper.pod_seen(waiting_pod("p", cpu=4), 1)
+    assert given(keeper.decide(1)) == {"p": ("a",)}
+    keeper.pod_seen(let_go("p", ["a"], cpu=4), 1.2)
+    WRONG[event](keeper)
+    # at once, and not when it is looked at what no event tells of
+    assert labels(keeper.decide(1.3)) == [("b", "p", True)]
+    assert labels(keeper.decide(4)) == []
+
+    key = f"{PLACE_LABEL}uid-p"
+    keeper.node_seen(node("b", labels={key: "true"}), 4)
+    assert keeper.decide(4) == []
+    keeper.pod_seen(waiting_pod("q", cpu=4), 4)
+    assert given(keeper.decide(4)) == {}
+
+    keeper.pod_seen(bound("p", "b", cpu=4), 5)
+    assert labels(keeper.decide(5)) == [("b", "p", False)]
+    keeper.node_seen(node("b"), 6)
+    assert labels(keeper.decide(6)) == []
+    assert not keeper.places
+
+
+def test_a_place_that_is_final_stays_as_it_is() -> None:
+    keeper = keeper_of("a", "b", relabels=False)
+    keeper.pod_seen(waiting_pod("p", cpu=4), 1)
+    (release,) = keeper.decide(1)
+    assert release.label == ""
+    keeper.pod_seen(let_go("p", ["a"], cpu=4), 2)
+    keeper.node_seen(node("a", is_unschedulable=True), 3)
+    assert keeper.decide(3) == []
+
+
+def test_who_has_no_other_place_gets_one_when_a_node_gets_free() -> None:
+    keeper = keeper_of("a", "b")
+    keeper.pod_seen(bound("old", "b", cpu=4), 1)
+    keeper.pod_seen(waiting_pod("p", cpu=4), 1)
+    assert given(keeper.decide(1)) == {"p": ("a",)}
+    keeper.pod_seen(let_go("p", ["a"], cpu=4), 2)
+    keeper.node_seen(node("a", is_unschedulable=True), 2)
+    keeper.pod_seen(waiting_pod("q", cpu=4), 2)
+    assert keeper.decide(2) == []
+    keeper.pod_gone("uid-old", 3)
+    decisions = keeper.decide(3)
+    assert labels(decisions) == [("b", "p", True)]
+    assert given(decisions) == {}
+
+
+def test_a_pod_that_its_scheduler_refuses_on_its_node_gets_another() -> None:
+    keeper = keeper_of("a", "b")
+    keeper.pod_seen(waiting_pod("p", cpu=4), 1)
+    keeper.decide(1)
+    keeper.pod_seen(let_go("p", ["a"], cpu=4), 2)
+    keeper.pod_seen(let_go("p", ["a"], cpu=4, refused=True, version="3"), 2)
+    assert keeper.decide(3) == []
+    keeper.pod_seen(let_go("p", ["a"], cpu=4, refused=True, version="4"), 4)
+    assert labels(keeper.decide(6)) == [("b", "p", True)]
+
+
+def test_a_pod_with_terms_of_its_own_reaches_its_node_by_the_label_at_once() -> None:
+    keeper = keeper_of("a")
+    term = {"matchExpressions": [{"key": "zone", "operator": "DoesNotExist"}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    spec = {"affinity": {"nodeAffinity": required}}
+    keeper.pod_seen(waiting_pod("p", cpu=2, spec=spec), 1)
+    decisions = keeper.decide(1)
+    assert labels(decisions) == [("a", "p", True)]
+    assert given(decisions) == {"p": ("a",)}
+
+    # a place that it reaches by a label only is not wrong before that is there
+    pod = gated_object("p", cpu=2)
+    pod["spec"] |= {
+        "schedulingGates": None,
+        "affinity": pinned(spec["affinity"], [], f"{PLACE_LABEL}uid-p"),
+    }
+    pod["metadata"] |= {"annotations": {PLACE: "a"}, "resourceVersion": "2"}
+    keeper.pod_seen(GATED_READER.decode(json.dumps(pod).encode()), 2)
+    assert keeper.decide(9) == []
+    assert keeper.counts.mended == 0
+
+
+def test_a_pod_of_which_its_scheduler_knows_more_has_several_candidates() -> None:
+    keeper = keeper_of("a", "b", "c", "d")
+    keeper.pod_seen(waiting_pod("p", cpu=4, spec=SPREAD), 1)
+    assert given(keeper.decide(1)) == {"p": ("a", "b", "c")}
+
+    # each place is kept until the scheduler has chosen
+    for name in ("q", "r", "s", "t", "u"):
+        keeper.pod_seen(waiting_pod(name, cpu=4), 1)
+    assert given(keeper.decide(1)) == {"q": ("d",)}
+    keeper.pod_seen(let_go("p", ["a", "b", "c"], cpu=4), 2)
+    assert given(keeper.decide(2)) == {}
+    keeper.pod_seen(bound("p", "b", cpu=4), 3)
+    assert given(keeper.decide(3)) == {"r": ("a",), "s": ("c",)}
+    assert {pod.node for pod in keeper.state.pods.values()} == {"a", "b", "c", "d"}
+
+
+def test_pods_come_by_priority_and_a_refused_one_stops_nobody() -> None:
+    keeper = keeper_of("a")
+    keeper.pod_seen(waiting_pod("low", cpu=4), 1)
+    keeper.pod_seen(waiting_pod("high", cpu=4, priority=9), 1)
+    keeper.pod_seen(waiting_pod("large", cpu=5, priority=99), 1)
+    assert given(keeper.decide(1)) == {"high": ("a",)}

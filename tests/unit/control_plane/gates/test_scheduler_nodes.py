@@ -1,0 +1,74 @@
+"""Nodes as kube-scheduler has them."""
+
+from __future__ import annotations
+
+import json
+
+from alignup.control_plane.gates.scheduler_nodes import SchedulerNodes
+from alignup.control_plane.gates.scheduler_rules import UNSELECTED
+from alignup.control_plane.gates.waiting_pods import PLACE_LABEL
+from alignup.records import replace
+from inputs.keepers import given, keeper_of, node
+from inputs.waiting_pods import GATED_READER, waiting_pod
+from inputs.watched_objects import pod_object
+
+
+def test_the_sums_of_all_bound_pods_count() -> None:
+    keeper = keeper_of("a")
+    shared = pod_object("shared", "a")
+    shared["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "4", "memory": "1Gi"}}
+    keeper.pod_seen(GATED_READER.decode(json.dumps(shared).encode()), 1)
+    keeper.pod_seen(waiting_pod("p", cpu=4), 1)
+    assert given(keeper.decide(1)) == {}
+    keeper.pod_gone("uid-shared", 2)
+    assert given(keeper.decide(2)) == {"p": ("a",)}
+
+
+def test_what_is_free_changes_with_the_pods_and_with_the_node() -> None:
+    nodes = SchedulerNodes()
+    assert nodes.free("a") == {}
+    assert nodes.seen(node("a"))
+    assert not nodes.seen(node("a"))
+    nodes.changed.clear()
+
+    pod = waiting_pod("p", cpu=3)
+    nodes.load("a").add(pod.watched.pod)
+    assert nodes.free("a")["cpu"] == 4000
+    assert nodes.most_of(pod, "a") == 1
+    assert nodes.part_of(pod) == 3 / 7
+
+    assert nodes.seen(node("b"))
+    assert nodes.changed == {"b"}
+    assert nodes.part_of(pod) == 3 / 14
+    assert sorted(("a", "b"), key=nodes.cpus_in_use) == ["b", "a"]
+
+    nodes.gone("b")
+    nodes.gone("b")
+    assert nodes.part_of(pod) == 3 / 7
+
+
+def test_a_pod_that_counts_on_a_node_is_judged_as_if_it_did_not() -> None:
+    nodes = SchedulerNodes()
+    nodes.seen(node("a"))
+    pod = waiting_pod("p", cpu=4)
+    nodes.load("a").add(pod.watched.pod)
+    assert nodes.refusal(pod, "a") == "Insufficient cpu"
+    assert nodes.refusal_beside_others(pod, "a") == ""
+    assert nodes.load("a").pods == 1
+    nodes.load("a").add(waiting_pod("q", cpu=4).watched.pod)
+    assert nodes.refusal_beside_others(pod, "a") == "Insufficient cpu"
+    assert nodes.would_take(pod, "a")
+
+
+def test_a_pod_that_was_let_go_finds_its_label_on_each_node() -> None:
+    nodes = SchedulerNodes()
+    nodes.seen(node("a"))
+    label = {"key": f"{PLACE_LABEL}uid-p", "operator": "Exists"}
+    required = {
+        "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [{"matchExpressions": [label]}]
+        }
+    }
+    pod = waiting_pod("p", spec={"affinity": {"nodeAffinity": required}})
+    assert nodes.refusal(pod, "a") == UNSELECTED
+    assert nodes.refusal(replace(pod, is_gated=False), "a") == ""
