@@ -25,6 +25,9 @@ _SLURM_NODE: Final = "SLURM_NODEID"
 _FLUX_NODES: Final = "FLUX_JOB_NNODES"
 # PRRTE's prterun sets this one, and none that counts the ranks of a machine (3.0.14).
 _PMIX_RANK: Final = "PMIX_RANK"
+_TORCHRUN_RANK: Final = "LOCAL_RANK"
+# What torchrun counts over all machines: ranks, and the torchruns that start them.
+_TORCHRUN_COUNTS: Final = ("RANK", "WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE")
 
 
 class Launcher(Record):
@@ -50,7 +53,7 @@ class Launcher(Record):
 LAUNCHERS: Final = (
     Launcher(
         "torchrun, Ray Train, Accelerate",
-        "LOCAL_RANK",
+        _TORCHRUN_RANK,
         ("LOCAL_WORLD_SIZE",),
         world=("RANK", "WORLD_SIZE"),
     ),
@@ -225,6 +228,8 @@ def local_rank(environment: Mapping[str, str]) -> LocalRank:
         if environment.get(launcher.rank) and size is not None:
             rank = _number(environment, launcher.rank)
             ranks = _ranks(environment, size)
+            if launcher.rank == _TORCHRUN_RANK and _may_be_virtual(environment, rank, ranks):
+                rank = _torchrun_rank(environment, ranks)
             if not rank < ranks <= _PARTS_AT_MOST:
                 raise InputError.at(launcher.rank, f"a rank below {ranks}, as {size} says", rank)
 
@@ -243,6 +248,36 @@ def local_rank(environment: Mapping[str, str]) -> LocalRank:
     raise InputError(
         f"no launcher says which rank of this machine this process is (looked for {variables})"
     )
+
+
+def _may_be_virtual(environment: Mapping[str, str], rank: int, ranks: int) -> bool:
+    """Whether a local rank of 0 can be that of every rank here.
+
+    torchrun's `--virtual-local-rank` says 0 to each rank, and shows each of them one GPU only
+    (PyTorch 2.15.0, `_set_local_rank_env`).
+    """
+    gpus = environment.get("CUDA_VISIBLE_DEVICES", "")
+    counts = all(environment.get(name) for name in _TORCHRUN_COUNTS)
+    return rank == 0 and ranks > 1 and gpus != "" and "," not in gpus and counts
+
+
+def _torchrun_rank(environment: Mapping[str, str], ranks: int) -> int:
+    """Return the rank on this machine by the rank of the whole job.
+
+    Raises:
+        InputError: the machines have other numbers of ranks than this one.
+    """
+    rank, world, group, groups = (_number(environment, name) for name in _TORCHRUN_COUNTS)
+    if world != groups * ranks:
+        raise InputError(
+            f"each of the {ranks} ranks of this machine may have LOCAL_RANK=0, as by torchrun's "
+            f"--virtual-local-rank, and {world} ranks on {groups} machines are not as many on "
+            "each: start the ranks with torchrun without --virtual-local-rank, or pass the part"
+        )
+    if not 0 <= rank - group * ranks < ranks:
+        raise InputError.at("RANK", f"a rank of machine {group}, as GROUP_RANK says", rank)
+
+    return rank - group * ranks
 
 
 def _ranks(environment: Mapping[str, str], name: str) -> int:

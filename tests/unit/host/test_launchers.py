@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from alignup.errors import InputError
 from alignup.host.launchers import LAUNCHERS, local_rank
@@ -114,6 +116,7 @@ def recorded(name: str) -> dict[str, list[str]]:
 @pytest.mark.parametrize(
     ("name", "command", "launcher"),
     [
+        ("openmpi-4.1.4-variables.txt", "orterun -n 2", "Open MPI"),
         ("openmpi-5.0.11-variables.txt", "mpirun -n 2", "Open MPI"),
         ("openmpi-5.0.11-variables.txt", "prterun --personality ompi -n 2", "Open MPI"),
         ("mpich-5.0.2-variables.txt", "mpiexec.hydra -n 2", "MPICH, Intel MPI"),
@@ -132,12 +135,136 @@ def test_what_launchers_were_seen_to_set_is_read(name, command, launcher, rank):
     assert local.by_world(environment).rank == rank
 
 
+def torchrun_ranks(options: str) -> list[dict[str, str]]:
+    """Return the environment of each rank that torchrun was seen to start, in their order."""
+    lines = recorded("torchrun-2.15.0.txt")[f"torchrun {options}"]
+    return [dict(re.findall(r"(\w+)=(\S+)", line)) for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("options", "ranks"),
+    [
+        ("--nproc-per-node 1", 1),
+        ("--nproc-per-node 2", 2),
+        # it says LOCAL_RANK=0 to each of them
+        ("--nproc-per-node 2 --virtual-local-rank", 2),
+        ("--nproc-per-node auto # on one CPU", 1),
+    ],
+)
+def test_what_torchrun_was_seen_to_set_is_read(options, ranks):
+    environments = torchrun_ranks(options)
+    for rank, environment in enumerate(environments):
+        for local in (local_rank(environment), local_rank(environment).by_world(environment)):
+            assert (local.rank, local.ranks) == (rank, ranks)
+            assert local.launcher.name.startswith("torchrun")
+    assert len(environments) == ranks
+
+
+def torchrun_environment(rank: int, group_sizes: list[int], is_virtual: bool) -> dict[str, str]:
+    """Return what torchrun says to a rank of the job: of each group one torchrun starts the ranks.
+
+    By `_set_local_rank_env` and the counting of global ranks in PyTorch 2.15.0.
+    """
+    group, base = 0, 0
+    while rank >= base + group_sizes[group]:
+        base += group_sizes[group]
+        group += 1
+
+    return {
+        "LOCAL_RANK": "0" if is_virtual else str(rank - base),
+        "LOCAL_WORLD_SIZE": str(group_sizes[group]),
+        "RANK": str(rank),
+        "WORLD_SIZE": str(sum(group_sizes)),
+        "GROUP_RANK": str(group),
+        "GROUP_WORLD_SIZE": str(len(group_sizes)),
+        **({"CUDA_VISIBLE_DEVICES": str(rank - base)} if is_virtual else {}),
+    }
+
+
+@given(
+    groups=st.integers(1, 5),
+    size=st.integers(1, 9),
+    is_virtual=st.booleans(),
+    gpus=st.sampled_from([{}, *({"CUDA_VISIBLE_DEVICES": text} for text in ("0,1", "3", ""))]),
+)
+def test_ranks_of_torchrun_are_all_of_those_on_a_machine(groups, size, is_virtual, gpus):
+    for group in range(groups):
+        ranks = range(group * size, (group + 1) * size)
+        environments = [torchrun_environment(rank, [size] * groups, is_virtual) for rank in ranks]
+        if not is_virtual:
+            environments = [{**environment, **gpus} for environment in environments]
+        local_ranks = [local_rank(environment) for environment in environments]
+        assert [(local.rank, local.ranks) for local in local_ranks] == [
+            (rank, size) for rank in range(size)
+        ]
+
+
+@given(group_sizes=st.lists(st.integers(1, 5), min_size=1, max_size=5))
+def test_a_local_rank_of_torchrun_that_is_not_virtual_is_taken_as_it_is(group_sizes):
+    for rank in range(sum(group_sizes)):
+        environment = torchrun_environment(rank, group_sizes, is_virtual=False)
+        local = local_rank(environment)
+        assert (local.rank, local.ranks) == (
+            int(environment["LOCAL_RANK"]),
+            int(environment["LOCAL_WORLD_SIZE"]),
+        )
+
+
+def test_virtual_local_ranks_on_machines_of_other_sizes_are_not_guessed():
+    environment = torchrun_environment(4, [3, 2], is_virtual=True)
+    with pytest.raises(InputError, match="torchrun without --virtual-local-rank"):
+        local_rank(environment)
+
+
+def test_a_rank_of_torchrun_that_is_of_another_machine_is_an_error():
+    environment = torchrun_environment(1, [2, 2], is_virtual=True)
+    with pytest.raises(InputError, match="a rank of machine 1, as GROUP_RANK says"):
+        local_rank({**environment, "GROUP_RANK": "1"})
+
+
 def test_what_prterun_was_seen_to_set_is_not_enough():
     environment = dict(
         line.split("=") for line in recorded("openmpi-5.0.11-variables.txt")["prterun -n 2"]
     )
     with pytest.raises(InputError, match="prterun --personality ompi"):
         local_rank(environment)
+
+
+def test_open_mpi_4_maps_as_the_page_says():
+    """Local ranks are in the order of the world, however they are mapped."""
+    machine = "pack:2 [numa(memory=64GiB)] l3:1(size=32MiB) core:4 pu:2"
+    bindings = {
+        command.removesuffix(f" # {machine}"): [line.rpartition(" ")[2] for line in lines]
+        for command, lines in recorded("openmpi-4.1.4-mapping.txt").items()
+    }
+    for lines in recorded("openmpi-4.1.4-mapping.txt").values():
+        ranks = [line.partition(",")[0] for line in lines if line != "an error"]
+        assert ranks == [f"rank {rank}: local rank {rank}" for rank in range(len(ranks))]
+
+    sockets = ["[BB/BB/BB/BB][../../../..]", "[../../../..][BB/BB/BB/BB]"]
+    assert bindings["mpirun -n 2"] == ["[BB/../../..][../../../..]", "[../BB/../..][../../../..]"]
+    for options in ("", "--map-by slot ", "--map-by node ", "--map-by numa ", "--map-by socket "):
+        assert bindings[f"mpirun {options}-n 4"] == sockets * 2
+    assert bindings["mpirun --map-by core:pe=2 -n 4"] == ["error"]
+    assert bindings["mpirun --oversubscribe -n 9"] == ["UNBOUND"] * 9
+
+    # neighbours are on the two threads of a core
+    assert bindings["mpirun --bind-to hwthread -n 2"] == [
+        "[B./../../..][../../../..]",
+        "[.B/../../..][../../../..]",
+    ]
+    ordered = bindings["mpirun --cpu-list 4,5,6,7 --bind-to cpu-list:ordered -n 4"]
+    assert ordered == [
+        "[../../../..][B./../../..]",
+        "[../../../..][.B/../../..]",
+        "[../../../..][../B./../..]",
+        "[../../../..][../.B/../..]",
+    ]
+
+    far_memory = recorded("openmpi-4.1.4-mapping.txt")[
+        f"mpirun --map-by numa -n 4 # [numa(memory=512GiB)] {machine}"
+    ]
+    assert far_memory[2] == "rank 2: local rank 2, all CPUs"
 
 
 def test_local_ranks_of_open_mpi_5_are_not_in_the_order_of_the_world():
