@@ -7,14 +7,22 @@ has:
 |---|---|---|
 | alignup | label `alignup.dev/group`, or the Job of the pod | annotation `alignup.dev/group-size` |
 | Kubernetes 1.37 | `spec.schedulingGroup.podGroupName` | `minCount` of the PodGroup, gang policy |
+| LeaderWorkerSet | its name and group index | annotation `leaderworkerset.sigs.k8s.io/size` |
 | Volcano | annotation `scheduling.k8s.io/group-name` | `minMember` of its PodGroup |
 | Kueue | label `kueue.x-k8s.io/pod-group-name` | `kueue.x-k8s.io/pod-group-total-count` |
-| LeaderWorkerSet | its name and group index | annotation `leaderworkerset.sigs.k8s.io/size` |
 | JobSet | label `jobset.sigs.k8s.io/jobset-name` | the pods of its replicated jobs |
 
-A group whose members are not made together waits for nobody, or it would wait for ever: a
-LeaderWorkerSet that starts its workers once the leader is ready, a JobSet that starts its jobs in
-order or has jobs that depend on others.
+A LeaderWorkerSet that Volcano or Kueue counts as well is told by itself, as only it says in which
+order its pods are made.
+
+A group whose members are not made together waits for nobody, or it would wait for ever:
+
+- a LeaderWorkerSet that starts its workers once the leader is ready;
+- a JobSet that starts its jobs in order or has jobs that depend on others;
+- both with exclusive placement, where other pods are made once a leader has a node (JobSet v0.10.1,
+  pkg/webhooks/pod_admission_webhook.go; LWS v0.8.0, pkg/controllers/pod_controller.go);
+- a group that Kueue admits by its first pod, as it does for a StatefulSet, which makes one pod
+  after another (Kueue v0.17.0, pkg/controller/jobs/statefulset).
 """
 
 from __future__ import annotations
@@ -24,7 +32,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from alignup.errors import InputError
-from alignup.kubernetes.wire import Metadata  # noqa: TC001  # msgspec reads annotations
+from alignup.kubernetes.wire import Metadata
 from alignup.records import Record, replace
 from alignup.text.digits import number_of
 
@@ -44,10 +52,14 @@ _VOLCANO_ANNOTATIONS: Final = ("scheduling.k8s.io/group-name", "scheduling.volca
 
 _KUEUE_LABEL: Final = "kueue.x-k8s.io/pod-group-name"
 _KUEUE_SIZE: Final = "kueue.x-k8s.io/pod-group-total-count"
+_KUEUE_FAST: Final = "kueue.x-k8s.io/pod-group-fast-admission"
 _LWS_NAME: Final = "leaderworkerset.sigs.k8s.io/name"
 _LWS_INDEX: Final = "leaderworkerset.sigs.k8s.io/group-index"
 _LWS_SIZE: Final = "leaderworkerset.sigs.k8s.io/size"
+_LWS_EXCLUSIVE: Final = "leaderworkerset.sigs.k8s.io/exclusive-topology"
 _JOB_SET: Final = "jobset.sigs.k8s.io/jobset-name"
+_JOB_SET_EXCLUSIVE: Final = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+_JOB_SET_NODE_SELECTOR: Final = "alpha.jobset.sigs.k8s.io/node-selector"
 _JOB: Final = "batch.kubernetes.io/job-name"
 
 _LABELS: Final = frozenset({GROUP_LABEL, _KUEUE_LABEL, _LWS_NAME, _JOB_SET, _JOB})
@@ -127,17 +139,17 @@ def membership_of(
         raise InputError.at(
             f"metadata.annotations[{SIZE_ANNOTATION}]", "how many members the group has", None
         )
-    if object_name := pod_group or _volcano_group(annotations):
-        kind = POD_GROUP if pod_group else _VOLCANO
-        return Membership(kind, namespace, object_name, object_name=object_name)
-    if _KUEUE_LABEL in labels:
-        size = _count(annotations.get(_KUEUE_SIZE, ""), _KUEUE_SIZE)
-        return _unless_alone(Membership("kueue", namespace, labels[_KUEUE_LABEL], size))
-    if _LWS_NAME in labels and _LWS_SIZE in annotations:
+    if not pod_group and _LWS_NAME in labels and _LWS_SIZE in annotations:
         name = labels[_LWS_NAME]
         size = _count(annotations[_LWS_SIZE], _LWS_SIZE)
         group_name = f"{name}/{labels.get(_LWS_INDEX, '')}"
         return _unless_alone(Membership("leaderworkerset", namespace, group_name, size, name))
+    if object_name := pod_group or _volcano_group(annotations):
+        kind = POD_GROUP if pod_group else _VOLCANO
+        return Membership(kind, namespace, object_name, object_name=object_name)
+    if _KUEUE_LABEL in labels and _KUEUE_FAST not in annotations:
+        size = _count(annotations.get(_KUEUE_SIZE, ""), _KUEUE_SIZE)
+        return _unless_alone(Membership("kueue", namespace, labels[_KUEUE_LABEL], size))
     if _JOB_SET in labels:
         name = labels[_JOB_SET]
         return Membership("jobset", namespace, name, object_name=name)
@@ -218,6 +230,7 @@ class _JobSpec(msgspec.Struct):
 
 
 class _JobTemplate(msgspec.Struct):
+    metadata: Metadata = msgspec.field(default_factory=Metadata)
     spec: _JobSpec = msgspec.field(default_factory=_JobSpec)
 
 
@@ -249,7 +262,15 @@ class JobSet(msgspec.Struct):
         is_in_order = self.spec.startup_policy.startup_policy_order == "InOrder"
         if is_in_order or any(job.depends_on for job in jobs):
             return 1
+        if any(map(_follows_leader, (self.metadata, *(job.template.metadata for job in jobs)))):
+            return 1
         return max(1, sum(job.replicas * job.template.spec.pods for job in jobs))
+
+
+def _follows_leader(metadata: Metadata) -> bool:
+    """Return whether pods of jobs are made once the first one of their job has a node."""
+    annotations = metadata.annotations or {}
+    return _JOB_SET_EXCLUSIVE in annotations and _JOB_SET_NODE_SELECTOR not in annotations
 
 
 class _LeaderWorkerSetSpec(msgspec.Struct, rename="camel"):
@@ -264,8 +285,11 @@ class LeaderWorkerSet(msgspec.Struct):
 
     @property
     def size(self) -> int:
-        """1: each member goes alone, as workers are made once the leader is ready."""
-        return 1 if self.spec.startup_policy == "LeaderReady" else _MOST_MEMBERS
+        """1: each member goes alone, as workers are made once the leader is ready, or bound."""
+        is_exclusive = _LWS_EXCLUSIVE in (self.metadata.annotations or {})
+        if is_exclusive or self.spec.startup_policy == "LeaderReady":
+            return 1
+        return _MOST_MEMBERS
 
 
 GroupObject = PodGroup | VolcanoPodGroup | JobSet | LeaderWorkerSet

@@ -54,6 +54,27 @@ JOB = {"batch.kubernetes.io/job-name": "job"}
         ),
         ({}, {"scheduling.k8s.io/group-name": ""}, "", None),
         (LWS, {"scheduling.k8s.io/group-name": "v"}, "", ("volcano podgroup", "v", 0)),
+        # a LeaderWorkerSet says itself whether its pods are made together
+        (
+            LWS | KUEUE,
+            {
+                "scheduling.k8s.io/group-name": "v",
+                "leaderworkerset.sigs.k8s.io/size": "3",
+                "kueue.x-k8s.io/pod-group-total-count": "3",
+            },
+            "",
+            ("leaderworkerset", "lws/1", 3),
+        ),
+        # a StatefulSet makes one pod after another
+        (
+            KUEUE,
+            {
+                "kueue.x-k8s.io/pod-group-total-count": "3",
+                "kueue.x-k8s.io/pod-group-fast-admission": "true",
+            },
+            "",
+            None,
+        ),
         ({}, {"scheduling.k8s.io/group-name": "v"}, "gang", ("podgroup", "gang", 0)),
         (OWN, {"scheduling.k8s.io/group-name": "v", **TWO}, "", ("alignup", "train", 2)),
         (KUEUE, {"kueue.x-k8s.io/pod-group-total-count": "2"}, "", ("kueue", "sample", 2)),
@@ -167,6 +188,40 @@ def test_workers_that_wait_for_their_leader_are_no_group() -> None:
     assert sizes.size(membership) == 1
     sizes.seen(decoded(LeaderWorkerSet, {"startupPolicy": "LeaderCreated"}, "lws"))
     assert sizes.size(membership) == 4
+
+
+EXCLUSIVE = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "zone"}
+BY_NODE_SELECTOR = {"alpha.jobset.sigs.k8s.io/node-selector": "true"}
+
+
+@pytest.mark.parametrize(
+    ("of_set", "of_job", "size"),
+    [
+        ({}, {}, 4),
+        (EXCLUSIVE, {}, 1),
+        ({}, EXCLUSIVE, 1),
+        (EXCLUSIVE | BY_NODE_SELECTOR, {}, 4),
+        ({}, EXCLUSIVE | BY_NODE_SELECTOR, 4),
+        (BY_NODE_SELECTOR, EXCLUSIVE, 1),
+    ],
+)
+def test_pods_that_follow_a_leader_of_their_job_are_no_group(of_set, of_job, size) -> None:
+    jobs = [
+        {"replicas": 1, "template": {}},
+        {"replicas": 3, "template": {"metadata": {"annotations": of_job}}},
+    ]
+    item = decoded(JobSet, {"replicatedJobs": jobs})
+    item.metadata.annotations = of_set
+    assert item.size == size
+
+
+def test_workers_that_follow_the_node_of_their_leader_are_no_group() -> None:
+    membership = membership_of("ns", LWS, {"leaderworkerset.sigs.k8s.io/size": "4"})
+    sizes = GroupSizes()
+    item = decoded(LeaderWorkerSet, {"startupPolicy": "LeaderCreated"}, "lws")
+    item.metadata.annotations = {"leaderworkerset.sigs.k8s.io/exclusive-topology": "rack"}
+    sizes.seen(item)
+    assert sizes.size(membership) == 1
 
 
 def test_a_list_is_all_there_is_of_its_kind() -> None:
