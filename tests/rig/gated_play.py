@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 from alignup import read_pod
@@ -13,11 +14,12 @@ from alignup.control_plane.api_server.api_client import with_api
 from alignup.control_plane.gates.installation import NAMESPACE_LABEL, install
 from alignup.control_plane.gates.node_affinity import GATE
 from alignup.control_plane.gates.waiting_pods import PLACE
-from rig.outcome import PODS, Outcome, play
+from rig.outcome import PODS, Outcome, arrive, following, settled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from alignup.control_plane.api_server.api_client import Api
     from rig.control_plane import ControlPlane
     from rig.outcome import WholePod
     from rig.servers import Server
@@ -74,18 +76,37 @@ def play_beside(
     patience: float,
     change: Callable[[], None],
 ) -> None:
-    """Play pods, as `play` does, and change something once a third of the span is over."""
+    """Create pods at random moments of a span, and change something while they come.
 
-    async def change_later() -> None:
-        await asyncio.sleep(span / 3)
-        await asyncio.to_thread(change)
+    A third comes before the change begins, and a third once it is done, however long it takes.
 
-    async def both() -> None:
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(change_later())
-            tasks.create_task(play(kubeconfig, pods, span, outcome, patience))
+    Args:
+        kubeconfig: of the control plane.
+        pods: the pods.
+        span: seconds.
+        outcome: where it is noted what becomes of them.
+        patience: seconds for which the last pods may wait and run.
+        change: what changes something; it may block.
+    """
+    random = Random(7)  # pauses, not secrets
+    third = len(pods) // 3
 
-    asyncio.run(both())
+    async def come(api: Api, arriving: list[dict[str, Any]]) -> None:
+        for manifest in arriving:
+            await asyncio.sleep(random.uniform(0, 2 * span / len(pods)))
+            await arrive(api, manifest, outcome)
+
+    async def all_come() -> None:
+        async with following(kubeconfig, outcome) as api:
+            await come(api, pods[:third])
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(asyncio.to_thread(change))
+                tasks.create_task(come(api, pods[third : 2 * third]))
+
+            await come(api, pods[2 * third :])
+            await settled(outcome, patience)
+
+    asyncio.run(all_come())
 
 
 def needs_place(manifest: dict[str, Any]) -> bool:
