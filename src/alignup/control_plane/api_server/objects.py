@@ -11,7 +11,6 @@ import sys
 import warnings
 from collections.abc import Iterable, Mapping, Sequence  # msgspec reads annotations
 from datetime import datetime
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
@@ -40,7 +39,6 @@ _Value = TypeVar("_Value")
 _POLICY_PREFIX: Final = "scheduling.koordinator.sh/"
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 _MOST_TEMPLATES: Final = 10_000
-_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 # Kinds of controllers that make no other pod, or only on the same node; empty: there is none.
 _NEVER_MOVED: Final = frozenset({"", "DaemonSet", "Node"})
 
@@ -289,15 +287,8 @@ class PodReader:
         self._templates: Memo[bytes, Pod] = Memo(_MOST_TEMPLATES)
         self._labels: Memo[tuple[tuple[str, str], ...], Mapping[str, str]] = Memo(_MOST_TEMPLATES)
 
-    def read(
-        self, pod_object: PodObject, further_fields: Mapping[str, Any] = _NOTHING
-    ) -> WatchedPod:
+    def read(self, pod_object: PodObject) -> WatchedPod:
         """Return the record of a pod.
-
-        Args:
-            pod_object: the pod.
-            further_fields: of its spec, by their names in a manifest: its constraints are made of
-                them, too.
 
         Raises:
             InputError: the API server would refuse the pod for one of the fields that matter here.
@@ -319,7 +310,15 @@ class PodReader:
         if is_copy:
             uid = annotations.get(STATIC_UID) or uid
 
-        pod = self._template(spec, further_fields)
+        pod = self._template(
+            {
+                "containers": spec.containers,
+                "initContainers": spec.init_containers,
+                "resources": spec.resources,
+                "resourceClaims": spec.resource_claims,
+                "overhead": spec.overhead,
+            }
+        )
         changes: dict[str, NodeConstraints] = {}
         # with the names of the claims that were made of templates
         if spec.resource_claims is not None:
@@ -370,29 +369,41 @@ class PodReader:
         )
         return WatchedPod(pod, spec.priority or 0, node, is_leaving, shared, *facts)
 
-    def _template(self, spec: PodSpec, further_fields: Mapping[str, Any]) -> Pod:
-        """Return a pod with these requests, whatever its name.
+    def demands_of(
+        self,
+        node_selector: Mapping[str, str] | None,
+        affinity: Mapping[str, Any] | None,
+        tolerations: Sequence[Mapping[str, Any]] | None,
+    ) -> NodeConstraints:
+        """Return what a pod with such fields in its spec demands of the node that it goes to.
+
+        Raises:
+            InputError: the API server would refuse them.
+        """
+        fields = {
+            "containers": [{"name": "any"}],
+            "nodeSelector": node_selector,
+            "affinity": affinity,
+            "tolerations": tolerations,
+        }
+        return self._template(fields).constraints
+
+    def _template(self, fields: Mapping[str, Any]) -> Pod:
+        """Return a pod with these fields in its spec, whatever its name.
 
         Raises:
             InputError: the API server would refuse them.
         """
         try:
-            fields = {
-                "containers": spec.containers,
-                "initContainers": spec.init_containers,
-                "resources": spec.resources,
-                "resourceClaims": spec.resource_claims,
-                "overhead": spec.overhead,
-                **further_fields,
-            }
-            # without their names, which takes less time
+            # without their names, which takes less time: no two lists of fields are as long
             key = _ENCODER.encode(list(fields.values()))
             template = self._templates.get(key)
             if template is None:
                 check_levels(key, "resources as amounts by name")
+                spec = msgspec.to_builtins(fields)
                 with warnings.catch_warnings():
                     warnings.filterwarnings("ignore", IGNORED_CLAIMS)
-                    template = read_pod(_manifest(spec, fields))
+                    template = read_pod({"metadata": {"name": "template"}, "spec": spec})
 
                 self._templates[key] = template
         except RecursionError as error:
@@ -421,11 +432,3 @@ def _grace(spec: PodSpec, metadata: Metadata) -> int:
     """
     periods = spec.termination_grace_period_seconds, metadata.deletion_grace_period_seconds
     return max(0, *(period or 0 for period in periods))
-
-
-def _manifest(spec: PodSpec, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the manifest of a pod with these fields of its spec."""
-    if not spec.containers:
-        raise InputError.at("spec.containers", "at least one container", spec.containers)
-
-    return {"metadata": {"name": "template"}, "spec": msgspec.to_builtins(fields)}

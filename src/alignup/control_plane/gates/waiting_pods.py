@@ -17,7 +17,7 @@ from alignup.control_plane.api_server import objects
 from alignup.control_plane.gates.node_affinity import GATE, required_terms
 from alignup.errors import AlignupError
 from alignup.kubernetes.node_fit import FIELD_NAME, requests_of
-from alignup.records import Record
+from alignup.records import Record, replace
 from alignup.text.json_text import decode_json
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ class GatedPodReader:
         conditions = pod_object.status.conditions or ()
         return WaitingPod(
             watched,
-            self._kind(pod, pod_object),
+            self._kind(pod, spec),
             metadata.resource_version,
             metadata.creation_timestamp or "",
             GATE in gates,
@@ -224,18 +224,20 @@ class GatedPodReader:
             spec.preemption_policy != "Never",
         )
 
-    def _kind(self, pod: Pod, pod_object: GatedPodObject) -> Kind:
-        spec = pod_object.spec
-        fields = {
-            "nodeSelector": spec.node_selector,
-            "affinity": spec.affinity,
-            "tolerations": spec.tolerations,
-        }
+    def _kind(self, pod: Pod, spec: GatedSpec) -> Kind:
         demand = demand_key(pod)
-        key = demand, msgspec.json.encode(list(fields.values()))
+        fields = spec.node_selector, spec.affinity, spec.tolerations
+        key = demand, msgspec.json.encode(fields)
         kind = self._kinds.get(key)
         if kind is None:
-            constrained = self._reader.read(pod_object, fields).pod
+            demands = self._reader.demands_of(*fields)
+            constraints = replace(
+                pod.constraints,
+                node_selector=demands.node_selector,
+                node_affinity=demands.node_affinity,
+                tolerations=demands.tolerations,
+            )
+            constrained = replace(pod, constraints=constraints)
             kind = Kind(pod, constrained, demand, requests_of(pod))
             self._kinds[key] = kind
 

@@ -192,6 +192,29 @@ def test_requests_that_an_api_server_refuses_are_an_error(containers, said) -> N
         read(pod)
 
 
+def test_what_a_pod_demands_of_a_node_is_read_apart_from_its_requests() -> None:
+    toleration = {"key": "a", "operator": "Exists"}
+    terms = [{"matchExpressions": [{"key": "zone", "operator": "Exists"}]}]
+    affinity = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}}
+    reader = PodReader()
+    demands = reader.demands_of({"zone": "east"}, affinity, [toleration])
+    assert demands.node_selector == {"zone": "east"}
+    assert demands.node_affinity == tuple(terms)
+    assert demands.tolerations == (toleration,)
+
+    # kept, and not taken for what others demand, or for requests of equal fields
+    assert reader.demands_of({"zone": "east"}, affinity, [toleration]) is demands
+    assert reader.demands_of(None, None, None).node_selector == {}
+    assert read(pod_object("p"), reader).pod.exclusive_cpus == 1
+
+    nested: dict[str, Any] = {}
+    for _ in range(100_000):
+        nested = {"nodeAffinity": nested}
+    for wrong in (nested, {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": "none"}}}):
+        with pytest.raises(InputError):
+            reader.demands_of(None, wrong, None)
+
+
 @pytest.mark.parametrize(
     ("selector", "protects"),
     [
