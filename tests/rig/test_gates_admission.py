@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from alignup.control_plane.gates.installation import (
     uninstall,
 )
 from alignup.control_plane.gates.node_affinity import pinned, required_terms
+from alignup.control_plane.gates.waiting_pods import PLACE, PLACE_LABEL, GatedPodReader
 from rig.servers import Server, control_plane
 
 if TYPE_CHECKING:
@@ -208,3 +210,29 @@ def test_a_gated_pod_is_let_go_and_pinned_in_one_patch(server, terms, names, lab
 
     # a patch that was made for the pod as it was comes too late
     assert server.ask("PATCH", path, change) == 409
+
+
+def test_who_makes_a_pod_cannot_say_that_it_was_let_go(server) -> None:
+    """The server sets uid and generation, by which the keeper tells its own patch."""
+    forged = {"generation": 7, "uid": "0" * 36, "annotations": {PLACE: "a"}}
+    affinity = pinned(None, ["a"], f"{PLACE_LABEL}{'0' * 36}")
+    manifest = pod(GUARANTEED, metadata=forged, affinity=affinity)
+    status, free = server.asked("POST", PODS, manifest)
+    assert status == 201, free
+    assert free["metadata"]["generation"] == 1
+    assert free["metadata"]["uid"] != "0" * 36
+    assert GatedPodReader().decode(json.dumps(free).encode()).place == ()
+
+    manifest = pod(GUARANTEED, schedulingGates=[{"name": GATE}])
+    status, waiting = server.asked("POST", PODS, manifest)
+    assert status == 201, waiting
+    path = f"{PODS}/{waiting['metadata']['name']}"
+    annotated = {"metadata": {"annotations": {PLACE: "a"}}}
+    assert server.asked("PATCH", path, annotated)[1]["metadata"]["generation"] == 1
+
+    label = PLACE_LABEL + waiting["metadata"]["uid"]
+    change = {"spec": {"schedulingGates": None, "affinity": pinned(None, ["a"], label)}}
+    status, free = server.asked("PATCH", path, change)
+    assert status == 200, free
+    assert free["metadata"]["generation"] == 2
+    assert GatedPodReader().decode(json.dumps(free).encode()).place == ("a",)

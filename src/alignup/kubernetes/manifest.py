@@ -301,7 +301,24 @@ def _required_terms(
     if not isinstance(terms, list) or not all(isinstance(term, Mapping) for term in terms):
         raise InputError.at(f"{where}.nodeSelectorTerms", "a list of terms", terms)
 
+    for number, term in enumerate(terms):
+        for kind in ("matchExpressions", "matchFields"):
+            requirements = term.get(kind) or ()
+            if not isinstance(requirements, list | tuple) or not all(
+                _is_requirement(requirement) for requirement in requirements
+            ):
+                place = f"{where}.nodeSelectorTerms[{number}].{kind}"
+                raise InputError.at(place, "a list of requirements", requirements)
+
     return tuple(terms)
+
+
+def _is_requirement(requirement: object) -> bool:
+    """Return whether something has the form of a requirement of a node selector."""
+    if not isinstance(requirement, Mapping):
+        return False
+    values = requirement.get("values") or ()
+    return isinstance(values, list | tuple)
 
 
 def _host_ports(

@@ -39,6 +39,8 @@ _Value = TypeVar("_Value")
 _POLICY_PREFIX: Final = "scheduling.koordinator.sh/"
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 _MOST_TEMPLATES: Final = 10_000
+# Bytes of the texts that these are told apart by; their records take about eight times as much.
+_MOST_BYTES: Final = 32 << 20
 # Kinds of controllers that make no other pod, or only on the same node; empty: there is none.
 _NEVER_MOVED: Final = frozenset({"", "DaemonSet", "Node"})
 
@@ -253,17 +255,37 @@ class WatchedPod(Record):
 
 
 class Memo(dict[_Key, _Value]):
-    """What was worked out before; all of it goes where another key would be one too many."""
+    """What was worked out before; all of it goes where another key would be one too many.
 
-    def __init__(self, most: int) -> None:
+    Args:
+        most: keys at once.
+        most_bytes: of what is kept with its length (`keep`), as anybody may write long ones.
+    """
+
+    def __init__(self, most: int, most_bytes: int = 0) -> None:
         super().__init__()
         self._most = most
+        self._most_bytes = most_bytes
+        self._bytes = 0
 
     def __setitem__(self, key: _Key, value: _Value) -> None:
         if len(self) == self._most and key not in self:
             self.clear()
 
         super().__setitem__(key, value)
+
+    def keep(self, key: _Key, value: _Value, length: int) -> None:
+        """Keep a value by a new key of some bytes."""
+        if self._bytes + length > self._most_bytes:
+            self.clear()
+
+        self[key] = value
+        self._bytes += length
+
+    def clear(self) -> None:
+        """Forget everything."""
+        super().clear()
+        self._bytes = 0
 
 
 def pod_without_requests(pod_object: PodObject, error: AlignupError) -> WatchedPod:
@@ -284,8 +306,10 @@ class PodReader:
     """
 
     def __init__(self) -> None:
-        self._templates: Memo[bytes, Pod] = Memo(_MOST_TEMPLATES)
-        self._labels: Memo[tuple[tuple[str, str], ...], Mapping[str, str]] = Memo(_MOST_TEMPLATES)
+        self._templates: Memo[bytes, Pod] = Memo(_MOST_TEMPLATES, _MOST_BYTES)
+        self._labels: Memo[tuple[tuple[str, str], ...], Mapping[str, str]] = Memo(
+            _MOST_TEMPLATES, _MOST_BYTES
+        )
 
     def read(self, pod_object: PodObject) -> WatchedPod:
         """Return the record of a pod.
@@ -355,7 +379,8 @@ class PodReader:
         key = tuple(labels.items())
         shared = self._labels.get(key)
         if shared is None:
-            shared = self._labels[key] = labels
+            shared = labels
+            self._labels.keep(key, labels, sum(len(name) + len(value) for name, value in key))
 
         facts = (
             controller,
@@ -405,7 +430,7 @@ class PodReader:
                     warnings.filterwarnings("ignore", IGNORED_CLAIMS)
                     template = read_pod({"metadata": {"name": "template"}, "spec": spec})
 
-                self._templates[key] = template
+                self._templates.keep(key, template, len(key))
         except RecursionError as error:
             raise InputError.at(
                 "resources", "amounts by name", "values that are nested too deeply"

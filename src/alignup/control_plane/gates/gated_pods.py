@@ -31,12 +31,14 @@ class GatedPods:
     - It needs none: it is let go, at once or with its group.
     - It is parked: its patch was refused, and it is tried again when it changes or later.
     - It has a place (`Places`): its gate goes, or it waits for its binding.
+    - It gets none, whatever comes free, as it cannot be read or asks for too much.
 
     Attributes:
         queue: those that wait, each for itself.
         groups: those that wait together, and what is known of other members.
         unasked: the kinds in the queue for which not all nodes were asked.
         refused_kinds: those that all nodes have refused, but for those that changed.
+        faulty: by uid, those that get no place whatever comes free, and since when each is seen.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class GatedPods:
         self.groups = WaitingGroups()
         self.unasked: set[Kind] = set()
         self.refused_kinds = KindTable()
+        self.faulty: dict[str, tuple[WaitingPod, float]] = {}
         self._state = state
         self._places = places
         self._kept = kept
@@ -61,7 +64,7 @@ class GatedPods:
         """The uids of all of them, and of bound members of groups."""
         return [
             *(*self._places.uids, *self._placeless, *self._parked),
-            *(*(pod.uid for pod in self.queue), *self.groups.uids),
+            *(*(pod.uid for pod in self.queue), *self.groups.uids, *self.faulty),
         ]
 
     @property
@@ -84,12 +87,16 @@ class GatedPods:
             return
 
         if not pod.waits:
+            _, since = self.faulty.get(uid, (pod, now))
             self.forget(uid)
             self._member_waits_no_more(pod)
+            if pod.has_only_our_gate:
+                self.faulty[uid] = pod, since
             if pod.place and not pod.is_gated and not pod.watched.is_leaving:
                 self._restore(pod, now)
             return
 
+        self.faulty.pop(uid, None)
         parked = self._parked.get(uid)
         if parked is not None and parked[0].version == pod.version:
             return
@@ -118,6 +125,7 @@ class GatedPods:
         """Let a pod wait for itself no longer; one that does not is no error."""
         self._placeless.pop(uid, None)
         self._parked.pop(uid, None)
+        self.faulty.pop(uid, None)
         pod = self.queue.remove(uid)
         if pod is not None:
             self._forget_kind(pod.kind)

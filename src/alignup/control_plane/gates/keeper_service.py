@@ -237,6 +237,11 @@ class KeeperService:
                 "Those of them whose members are not all there.",
                 incomplete,
             ),
+            "unreadable_pods": (
+                "gauge",
+                "Pods behind the gate that get no place, as Events on them say.",
+                len(keeper.pods.faulty),
+            ),
             "waiting_for_minutes_pods": (
                 "gauge",
                 "Pods that have waited for more than a minute.",

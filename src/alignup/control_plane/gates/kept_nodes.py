@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from alignup.control_plane.gates.scheduler_rules import NodeLoad, refusal
+from alignup.control_plane.gates.waiting_pods import OF_A_NODE
 from alignup.control_plane.scheduler.node_state import ExactMember
 from alignup.errors import AlignupError
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping, Sequence
 
+    from alignup.control_plane.api_server.objects import WatchedPod
     from alignup.control_plane.gates.places import Places
     from alignup.control_plane.gates.scheduler_nodes import SchedulerNodes
     from alignup.control_plane.gates.waiting_groups import WaitingGroup, WaitingGroups
@@ -131,7 +133,7 @@ class KeptNodes:
                 continue
 
             name = by_uid.get(pod.uid, "")
-            if name in kept or not self._nodes.would_take(pod, name):
+            if name in kept or not self._would_take(pod, name):
                 name = self._first_for(pod, emptiest, kept)
             if name:
                 kept[name] = pod
@@ -155,7 +157,7 @@ class KeptNodes:
 
         for index in np.flatnonzero(helps[view.numbers(names)]).tolist():
             name = names[index]
-            if name not in kept and self._nodes.would_take(pod, name):
+            if name not in kept and self._would_take(pod, name):
                 return name
 
         return ""
@@ -195,14 +197,17 @@ class KeptNodes:
         return kept
 
     def _copies_on_empty(self, pod: WaitingPod, name: str, most: int) -> int:
-        """Return how many copies of a pod a node would take without other pods, up to a number."""
+        """Return how many copies of a pod an empty node would take, up to a number."""
         member = self._state.members[name]
         node = self._nodes.objects.get(name)
         if node is None or not isinstance(member, ExactMember):
             return 0
 
         copy = member.template.copy()
-        load = NodeLoad()
+        for staying in self._staying(name):
+            copy.admit(staying.pod)
+
+        load = self._staying_load(name)
         for count in range(most):
             replica = pod.watched.pod.renamed(uid=f"{pod.uid}/{count}")
             if refusal(pod.kind.constrained, node, load) or not copy.admit(replica).admitted:
@@ -210,6 +215,24 @@ class KeptNodes:
             load.add(replica)
 
         return most
+
+    def _would_take(self, pod: WaitingPod, name: str) -> bool:
+        """Return whether a node would take a pod if it were empty, by its sums."""
+        return self._nodes.would_take(pod, name, self._staying_load(name))
+
+    def _staying(self, name: str) -> list[WatchedPod]:
+        """Return the pods of a node that nobody waits for, as they come back at once.
+
+        A node is as empty as can be where these are left, as a drain leaves them.
+        """
+        bound = self._state.by_node.get(name, {}).values()
+        return [pod for pod in bound if pod.is_copy or pod.owner in OF_A_NODE]
+
+    def _staying_load(self, name: str) -> NodeLoad:
+        load = NodeLoad()
+        for staying in self._staying(name):
+            load.add(staying.pod)
+        return load
 
     def to_clear(
         self, pod: WaitingPod, names: Container[str] | None = None
@@ -237,7 +260,7 @@ class KeptNodes:
                 and name not in self._state.uncertain
                 and not self._places.is_expecting(name)
                 and self._owners.get(name, pod).uid == pod.uid
-                and self._nodes.would_take(pod, name)
+                and self._would_take(pod, name)
             ):
                 yield member, self._nodes.objects[name], self._nodes.load(name)
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from alignup.control_plane.gates.decisions import Release
 from alignup.control_plane.gates.node_affinity import required_terms
+from alignup.control_plane.gates.waiting_pods import CANDIDATES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
 
 # By kind, the nodes to ask for a place; None: all.
 Possible = dict["Kind", set[str] | None]
-
-# Nodes that a pod is let go to of which its scheduler knows more than the keeper does.
-_CANDIDATES: Final = 3
 
 # Nodes that are a pod's place at most, when one after another turned out wrong.
 _MOST_NODES: Final = 6
@@ -121,7 +119,7 @@ class PlaceGiver:
 
             # terms of its own take one name each, or a label
             is_narrow = not self._relabels and required_terms(pod.affinity)
-            most = _CANDIDATES if pod.unseen and not is_narrow else 1
+            most = CANDIDATES if pod.unseen and not is_narrow else 1
             chosen = self._choice.choose(pod, possible[pod.kind], most)
             place = self.give(pod, chosen, now) if chosen else None
             if place is not None:

@@ -20,6 +20,7 @@ there, nor is it needed.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.control_plane.api_server import api_client
@@ -114,6 +115,25 @@ def placeholder_of(pod: WaitingPod, autoscaler: str, present: Collection[str]) -
     }
 
 
+def in_turns(pods: Sequence[WaitingPod]) -> list[WaitingPod]:
+    """Return pods by priority, and among equal ones those of each namespace in turns.
+
+    A namespace whose pods no node can ever take then leaves placeholders to the others.
+
+    Args:
+        pods: in the order in which those of a priority and namespace come.
+    """
+    turns: Counter[tuple[int, str]] = Counter()
+    keyed = []
+    for pod in pods:
+        line = pod.watched.priority, pod.watched.pod.namespace
+        keyed.append(((-pod.watched.priority, turns[line]), pod))
+        turns[line] += 1
+
+    keyed.sort(key=lambda entry: entry[0])
+    return [pod for _, pod in keyed]
+
+
 class Placeholders:
     """Keeps placeholders for the pods that have waited long.
 
@@ -155,7 +175,7 @@ class Placeholders:
             if pod.metadata.name.startswith(_NAME)
         }
         overdue = self._keeper.queue.overdue(self._clock(), self._patience)
-        wanted = {_NAME + pod.uid: pod for pod in overdue[:_MOST]}
+        wanted = {_NAME + pod.uid: pod for pod in in_turns(overdue)[:_MOST]}
 
         over = [name for name, pod in there.items() if name not in wanted or self._has_node(pod)]
         for name in over:
@@ -193,8 +213,14 @@ class Placeholders:
     async def _make(self, pods: Sequence[WaitingPod]) -> None:
         names = list(self._keeper.nodes.objects)
         for pod in pods:
-            with api_client.accepting(api_client.CONFLICT):
-                await self._api.request("POST", _PODS, placeholder_of(pod, self._autoscaler, names))
+            # a server that refuses one, say for its size, may take those after it
+            name = pod.watched.pod.namespaced_name
+            with (
+                self._api.complaining(f"no placeholder is made for {name}: "),
+                api_client.accepting(api_client.CONFLICT),
+            ):
+                body = placeholder_of(pod, self._autoscaler, names)
+                await self._api.request("POST", _PODS, body)
 
 
 async def _decoded(api: api_client.Api) -> Any:

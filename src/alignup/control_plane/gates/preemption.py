@@ -31,6 +31,7 @@ from alignup.control_plane.api_server.pod_events import write_event
 from alignup.control_plane.api_server.watch import list_objects
 from alignup.control_plane.gates.reasons import COMPONENT
 from alignup.control_plane.gates.scheduler_rules import NodeLoad, refusal
+from alignup.control_plane.gates.waiting_pods import OF_A_NODE
 from alignup.control_plane.scheduler.node_state import ExactMember
 from alignup.errors import AlignupError
 from alignup.kubernetes.wire import Metadata
@@ -68,9 +69,6 @@ _MOST_ENTERED: Final = 5
 
 # Kinds of pods for which room is looked for in one look.
 _MOST_KINDS: Final = 4
-
-# Kinds that no controller makes elsewhere.
-_OF_A_NODE: Final = frozenset({"DaemonSet", "Node"})
 
 
 class Eviction(Record):
@@ -199,7 +197,7 @@ class Preemption:
                 if bound.priority < priority
                 and not bound.is_leaving
                 and not bound.is_copy
-                and bound.owner not in _OF_A_NODE
+                and bound.owner not in OF_A_NODE
                 and bound.membership is None
             ]
             if refusal(pod.kind.constrained, node, _less(load, [*leaving, *going])):

@@ -67,6 +67,8 @@ def standing(manifest: Mapping[str, Any], unbound: Sequence[WatchedPod]) -> str:
         return f"{name} was let go to {nodes}, and is not bound yet" if nodes else ""
 
     sentences = [f"{name} waits behind the gate {GATE}"]
+    if pod.fault:
+        sentences.append(pod.fault)
     if pod.other_gates:
         sentences.append(f"the gates {', '.join(pod.other_gates)} have to go first")
     if pod.planned:
@@ -107,6 +109,9 @@ class Reasons:
 
     def reason(self, pod: WaitingPod) -> str:
         """Return why a pod that waits has no place."""
+        if pod.fault:
+            return pod.fault
+
         group = self._keeper.groups.of(pod.uid)
         if group is None or pod.uid not in group.waiting:
             return causes_in_words(self._causes_of_nodes(pod))
@@ -126,6 +131,7 @@ class Reasons:
         keeper = self._keeper
         waiting = [(pod, keeper.queue.since(pod.uid)) for pod in keeper.queue]
         waiting += [(pod, keeper.groups.since(pod.uid)) for pod in keeper.groups.waiting]
+        waiting += keeper.pods.faulty.values()
         uids = {pod.uid for pod, _ in waiting}
         self._told = {uid: entry for uid, entry in self._told.items() if uid in uids}
 

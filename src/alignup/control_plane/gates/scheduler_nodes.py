@@ -93,10 +93,10 @@ class SchedulerNodes:
         finally:
             load.add(pod.watched.pod)
 
-    def would_take(self, pod: WaitingPod, name: str) -> bool:
-        """Return whether a node would take a pod if no other one were there, by its sums."""
+    def would_take(self, pod: WaitingPod, name: str, load: NodeLoad) -> bool:
+        """Return whether a node would take a pod if it had certain sums."""
         node = self.objects.get(name)
-        return node is not None and not refusal(pod.kind.constrained, node, NodeLoad())
+        return node is not None and not refusal(pod.kind.constrained, node, load)
 
     def most_of(self, pod: WaitingPod, name: str) -> int:
         """Return how many copies of a pod the sums of a node leave room for."""

@@ -17,6 +17,7 @@ from alignup.control_plane.api_server import objects
 from alignup.control_plane.gates.node_affinity import GATE, required_terms
 from alignup.errors import AlignupError
 from alignup.kubernetes.node_fit import FIELD_NAME, requests_of
+from alignup.kubernetes.wire import Metadata
 from alignup.records import Record, replace
 from alignup.text.json_text import decode_json
 
@@ -33,11 +34,25 @@ PLACE_LABEL: Final = "alignup.node-restriction.kubernetes.io/place-"
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 
+# Kinds of owners whose pods come back to the node on which they end.
+OF_A_NODE: Final = frozenset({"DaemonSet", "Node"})
+
 _GATED: Final = "SchedulingGated"
 _MOST_KINDS: Final = 10_000
 
 # No node takes so many.
 _MOST_PODS: Final = 1 << 31
+
+# Nodes that a pod is let go to of which its scheduler knows more than the keeper does.
+CANDIDATES: Final = 3
+
+# Bytes of a pod's node selector, affinity and tolerations as JSON, and of the names of resources
+# that it requests: they are gone through for each node, in the loop that gives all places. The
+# names of a thousand nodes are shorter.
+_LONGEST_CONSTRAINTS: Final = 32 << 10
+
+# Bytes of what kinds are told apart by that are kept at most.
+_MOST_BYTES: Final = 32 << 20
 
 
 class _Gate(msgspec.Struct, gc=False):
@@ -73,9 +88,17 @@ class GatedStatus(objects.PodStatus, rename="camel", gc=False):
     conditions: list[_Condition] | None = None
 
 
+class GatedMetadata(Metadata, rename="camel", gc=False):
+    """The metadata of a pod, with how often its spec was changed."""
+
+    # 1: never. An API server sets it (Kubernetes 1.33); 0: it did not.
+    generation: int = 0
+
+
 class GatedPodObject(objects.PodObject, rename="camel", gc=False):
     """A Pod of which a scheduler's fields are read, too."""
 
+    metadata: GatedMetadata
     spec: GatedSpec
     status: GatedStatus = msgspec.field(default_factory=GatedStatus)
 
@@ -126,6 +149,7 @@ class WaitingPod(Record):
         is_refused: whether its scheduler has said that no node takes it.
         planned: the node that it is to get with its group, as long as it has the gate; empty: none.
         may_evict: whether less important pods may be evicted for it.
+        fault: why it gets no place, whatever comes free; empty: it may get one.
     """
 
     watched: WatchedPod
@@ -141,6 +165,7 @@ class WaitingPod(Record):
     is_refused: bool = False
     planned: str = ""
     may_evict: bool = True
+    fault: str = ""
 
     @property
     def uid(self) -> str:
@@ -155,6 +180,11 @@ class WaitingPod(Record):
     @property
     def waits(self) -> bool:
         """Whether nothing but the keeper's gate keeps it from being scheduled."""
+        return self.has_only_our_gate and not self.fault
+
+    @property
+    def has_only_our_gate(self) -> bool:
+        """Whether the keeper's gate is on it and no other one, and it is to stay."""
         return self.is_gated and not self.other_gates and not self.watched.is_leaving
 
 
@@ -168,12 +198,12 @@ class GatedPodReader:
     def __init__(self, scheduler: str = DEFAULT_SCHEDULER) -> None:
         self._scheduler = scheduler
         self._reader = objects.PodReader()
-        self._kinds: objects.Memo[object, Kind] = objects.Memo(_MOST_KINDS)
+        self._kinds: objects.Memo[object, Kind] = objects.Memo(_MOST_KINDS, _MOST_BYTES)
 
     def decode(self, data: bytes | msgspec.Raw | GatedPodObject) -> WatchedPod | WaitingPod:
         """Return the record of a Pod.
 
-        One that cannot be read asks for nothing, with a warning.
+        One that cannot be read asks for nothing, with a warning; if it has the gate, it keeps it.
 
         Raises:
             InputError: it is none.
@@ -187,7 +217,19 @@ class GatedPodReader:
         try:
             return self._reader.read(pod_object) if is_bound else self._waiting(pod_object)
         except AlignupError as error:
-            return objects.pod_without_requests(pod_object, error)
+            watched = objects.pod_without_requests(pod_object, error)
+            gates = _gates(pod_object.spec)
+            if is_bound or GATE not in gates:
+                return watched
+
+            return WaitingPod(
+                watched,
+                Kind(watched.pod, watched.pod, None, {}),
+                pod_object.metadata.resource_version,
+                is_gated=True,
+                other_gates=tuple(name for name in gates if name != GATE),
+                fault=f"the pod cannot be read: {error}",
+            )
 
     def _waiting(self, pod_object: GatedPodObject) -> WaitingPod:
         metadata = pod_object.metadata
@@ -201,11 +243,16 @@ class GatedPodReader:
             and spec.scheduler_name == self._scheduler
         )
 
-        gates = [gate.name for gate in spec.scheduling_gates or ()]
+        gates = _gates(spec)
+        fields = spec.node_selector, spec.affinity, spec.tolerations
+        encoded = msgspec.json.encode(fields)
+        kind = self._kind(pod, fields, encoded)
+        length = len(encoded) + sum(map(len, kind.requests))
+        is_too_long = needs_place and length > _LONGEST_CONSTRAINTS
         conditions = pod_object.status.conditions or ()
         return WaitingPod(
             watched,
-            self._kind(pod, spec),
+            kind,
             metadata.resource_version,
             metadata.creation_timestamp or "",
             GATE in gates,
@@ -213,7 +260,7 @@ class GatedPodReader:
             spec.affinity,
             unseen,
             needs_place,
-            _place(pod_object) if GATE not in gates else (),
+            _place(pod_object) if needs_place and GATE not in gates else (),
             any(
                 condition.type == "PodScheduled"
                 and condition.status == "False"
@@ -222,12 +269,12 @@ class GatedPodReader:
             ),
             (metadata.annotations or {}).get(PLACE, "") if GATE in gates else "",
             spec.preemption_policy != "Never",
+            _too_long(length) if is_too_long else "",
         )
 
-    def _kind(self, pod: Pod, spec: GatedSpec) -> Kind:
+    def _kind(self, pod: Pod, fields: tuple[Any, Any, Any], encoded: bytes) -> Kind:
         demand = demand_key(pod)
-        fields = spec.node_selector, spec.affinity, spec.tolerations
-        key = demand, msgspec.json.encode(fields)
+        key = demand, encoded
         kind = self._kinds.get(key)
         if kind is None:
             demands = self._reader.demands_of(*fields)
@@ -239,9 +286,21 @@ class GatedPodReader:
             )
             constrained = replace(pod, constraints=constraints)
             kind = Kind(pod, constrained, demand, requests_of(pod))
-            self._kinds[key] = kind
+            length = len(encoded) + sum(map(len, kind.requests))
+            self._kinds.keep(key, kind, length)
 
         return kind
+
+
+def _gates(spec: GatedSpec) -> list[str]:
+    return [gate.name for gate in spec.scheduling_gates or ()]
+
+
+def _too_long(length: int) -> str:
+    return (
+        f"node selector, affinity, tolerations and names of resources have {length} bytes: a pod "
+        f"gets a place of at most {_LONGEST_CONSTRAINTS}"
+    )
 
 
 def asks_exclusively(pod: Pod) -> bool:
@@ -281,23 +340,41 @@ def _unseen(spec: GatedSpec) -> list[str]:
 def _place(pod_object: GatedPodObject) -> tuple[str, ...]:
     """Return the nodes that a pod was let go to, where its affinity does pin it to these.
 
-    The annotation alone could be anybody's.
+    The annotation alone could be anybody's, who would have nodes kept by it. So it counts only as
+    the keeper writes it: by a change of the spec, of a few nodes, and with terms of which each has
+    the label of the pod's uid, which nobody knows who makes a pod, or names one of them. Without
+    that label all of them are named.
     """
     metadata = pod_object.metadata
     names = (metadata.annotations or {}).get(PLACE, "")
     terms = required_terms(pod_object.spec.affinity)
-    if not names or not terms:
+    place = tuple(names.split(",", CANDIDATES))
+    if not names or not terms or metadata.generation == 1 or len(place) > CANDIDATES:
         return ()
 
-    place = tuple(names.split(","))
     label = PLACE_LABEL + metadata.uid
-    is_pinned = all(
-        any(expression.get("key") == label for expression in term.get("matchExpressions") or ())
-        or any(
-            requirement.get("key") == FIELD_NAME
-            and all(name in place for name in requirement.get("values") or ())
-            for requirement in term.get("matchFields") or ()
-        )
-        for term in terms
+    unlabelled = [term for term in terms if not _has_label(term, label)]
+    pinned_to = [_named(term) for term in unlabelled]
+    if not all(name in place for name in pinned_to):
+        return ()
+
+    is_whole = len(unlabelled) < len(terms) or set(pinned_to) == set(place)
+    return place if is_whole else ()
+
+
+def _has_label(term: Mapping[str, Any], label: str) -> bool:
+    """Return whether a term asks for nodes that have a label."""
+    return any(
+        expression.get("key") == label and expression.get("operator") == "Exists"
+        for expression in term.get("matchExpressions") or ()
     )
-    return place if is_pinned else ()
+
+
+def _named(term: Mapping[str, Any]) -> str:
+    """Return the one node that a term asks for by its name; empty: it asks for none so."""
+    for requirement in term.get("matchFields") or ():
+        if requirement.get("key") == FIELD_NAME and requirement.get("operator") == "In":
+            values = list(requirement.get("values") or ())
+            return str(values[0]) if len(values) == 1 else ""
+
+    return ""

@@ -22,6 +22,7 @@ all at once.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -38,6 +39,7 @@ _Line = tuple[int, str, "Kind"]
 _MOST: Final = 1 << 62
 _FIRST_ROWS: Final = 64
 _FIRST_COLUMNS: Final = 8
+_MOST_COLUMNS: Final = 64
 
 
 class WaitingQueue:
@@ -184,10 +186,19 @@ class WaitingQueue:
 
 
 class KindTable:
-    """Kinds of pods, and what each requests: a row for each, a column for each resource."""
+    """Kinds of pods, and what each requests: a row for each, a column for each resource.
+
+    Whoever makes pods may name resources without end. So a column that no kind needs goes to
+    another resource, there are few of them, and the resources that find none stand beside the row.
+    """
 
     def __init__(self) -> None:
         self._columns: dict[str, int] = {}
+        # By resource, how many rows need its column; and the columns of none.
+        self._uses: Counter[str] = Counter()
+        self._unused_columns = list(range(_FIRST_COLUMNS - 1, -1, -1))
+        # By row, what has no column.
+        self._further: dict[int, dict[str, int]] = {}
         self._rows: dict[Kind, int] = {}
         self._kinds: list[Kind | None] = [None] * _FIRST_ROWS
         self._unused = list(range(_FIRST_ROWS))
@@ -208,16 +219,34 @@ class KindTable:
         if kind in self._rows:
             return
 
-        for resource in kind.requests:
-            self._columns.setdefault(resource, len(self._columns))
-        self._grow()
+        if not self._unused:
+            self._grow(more_rows=len(self._kinds))
 
         row = self._unused.pop()
         self._rows[kind] = row
         self._kinds[row] = kind
         self._amounts[row] = 0
         for resource, amount in kind.requests.items():
-            self._amounts[row, self._columns[resource]] = min(amount, _MOST)
+            column = self._column(resource)
+            if column is None:
+                self._further.setdefault(row, {})[resource] = amount
+            else:
+                self._uses[resource] += 1
+                self._amounts[row, column] = min(amount, _MOST)
+
+    def _column(self, resource: str) -> int | None:
+        """Return the column of a resource; None: there are as many as there may be."""
+        column = self._columns.get(resource)
+        if column is not None:
+            return column
+
+        if not self._unused_columns and self._amounts.shape[1] < _MOST_COLUMNS:
+            self._grow(more_columns=self._amounts.shape[1])
+        if not self._unused_columns:
+            return None
+
+        column = self._columns[resource] = self._unused_columns.pop()
+        return column
 
     def discard(self, kind: Kind) -> None:
         """Remove a kind; one that is not in the table is no error."""
@@ -226,6 +255,17 @@ class KindTable:
             self._kinds[row] = None
             self._amounts[row] = _MOST
             self._unused.append(row)
+            self._give_columns_back(kind, self._further.pop(row, {}))
+
+    def _give_columns_back(self, kind: Kind, further: Mapping[str, int]) -> None:
+        for resource in kind.requests:
+            if resource in further:
+                continue
+
+            self._uses[resource] -= 1
+            if not self._uses[resource]:
+                del self._uses[resource]
+                self._unused_columns.append(self._columns.pop(resource))
 
     def fitting(self, free: Mapping[str, int]) -> list[Kind]:
         """Return the kinds of which a pod finds what it requests in these amounts.
@@ -238,16 +278,18 @@ class KindTable:
             amounts[column] = max(0, min(free.get(resource, 0), _MOST - 1))
 
         rows = np.flatnonzero((self._amounts <= amounts).all(axis=1))
-        return [kind for row in rows.tolist() if (kind := self._kinds[row]) is not None]
+        kinds = []
+        for row in rows.tolist():
+            kind = self._kinds[row]
+            further = self._further.get(row, {})
+            is_enough = all(free.get(name, 0) >= amount for name, amount in further.items())
+            if kind is not None and is_enough:
+                kinds.append(kind)
 
-    def _grow(self) -> None:
-        """Make room for one more row, and for all columns."""
+        return kinds
+
+    def _grow(self, more_rows: int = 0, more_columns: int = 0) -> None:
         rows, columns = self._amounts.shape
-        more_rows = 0 if self._unused else rows
-        more_columns = max(0, len(self._columns) - columns)
-        if not more_rows and not more_columns:
-            return
-
         grown = np.full((rows + more_rows, columns + more_columns), _MOST, np.int64)
         grown[:rows, :columns] = self._amounts
         used = list(self._rows.values())
@@ -256,6 +298,7 @@ class KindTable:
         self._amounts = grown
         self._kinds += [None] * more_rows
         self._unused += range(rows, rows + more_rows)
+        self._unused_columns += range(columns + more_columns - 1, columns - 1, -1)
 
 
 def _line_of(pod: WaitingPod) -> _Line:

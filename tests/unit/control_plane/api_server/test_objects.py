@@ -286,3 +286,30 @@ def test_a_memo_forgets_all_for_one_too_many() -> None:
 
     memo["c"] = 4
     assert memo == {"c": 4}
+
+
+def test_long_keys_do_not_fill_the_memory() -> None:
+    memo: Memo[str, int] = Memo(100, 1000)
+    for number in range(50):
+        memo.keep(f"{number}", number, 400)
+        assert memo[f"{number}"] == number
+        assert len(memo) <= 2
+
+    memo.keep("beyond", 1, 5000)
+    memo.keep("after", 2, 10)
+    assert memo == {"after": 2}
+
+
+def test_what_was_read_of_large_pods_is_not_kept_for_ever(monkeypatch) -> None:
+    monkeypatch.setattr("alignup.control_plane.api_server.objects._MOST_BYTES", 100_000)
+    reader = PodReader()
+    for number in range(40):
+        pod = pod_object(f"p{number}", "a", cpu=1)
+        pod["metadata"]["labels"] = {f"l{number}-{label}": "v" * 60 for label in range(200)}
+        limits = {f"example.com/r{number}-{resource}": "1" for resource in range(200)}
+        pod["spec"]["containers"][0]["resources"] = {"limits": limits}
+        reader.read(decode_pod(json.dumps(pod).encode()))
+
+    assert 0 < sum(map(len, reader._templates)) <= 100_000
+    labels = [len(name) + len(value) for key in reader._labels for name, value in key]
+    assert 0 < sum(labels) <= 100_000

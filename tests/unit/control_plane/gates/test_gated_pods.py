@@ -7,6 +7,8 @@ import json
 import pytest
 
 from alignup.control_plane.gates.decisions import Release
+from alignup.control_plane.gates.node_affinity import pinned
+from alignup.control_plane.gates.waiting_pods import PLACE
 from alignup.records import replace
 from inputs.keepers import bound, given, keeper_of, let_go
 from inputs.waiting_pods import GATED_READER, gated_object, waiting_pod
@@ -69,3 +71,40 @@ def test_a_pod_refused_for_what_it_says_is_tried_again_much_later() -> None:
     keeper.refused(release.pod, 2, for_good=True)
     assert keeper.decide(30) == []
     assert given(keeper.decide(33)) == {"p": ("a",)}
+
+
+def test_an_annotation_that_somebody_wrote_keeps_no_node() -> None:
+    keeper = keeper_of("a", "b")
+    pod = gated_object("p")
+    pod["metadata"]["annotations"] = {PLACE: "a,b"}
+    pod["spec"]["affinity"] = pinned(None, ["a"])
+    pod["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1000"}}
+    keeper.pod_seen(GATED_READER.decode(json.dumps(pod).encode()), 1)
+    assert given(keeper.decide(1)) == {"p": ()}
+
+    # it needs no place, so that the patch left the annotation as it was
+    pod["spec"]["schedulingGates"] = None
+    pod["metadata"]["resourceVersion"] = "2"
+    keeper.pod_seen(GATED_READER.decode(json.dumps(pod).encode()), 2)
+    assert not keeper.places
+    for name in ("q", "r"):
+        keeper.pod_seen(waiting_pod(name, cpu=4), 3)
+    assert set(given(keeper.decide(3))) == {"q", "r"}
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_pod_that_cannot_be_read_stays_until_it_can() -> None:
+    keeper = keeper_of("a")
+    keeper.pod_seen(waiting_pod("p", cpu="much"), 1)
+    assert keeper.decide(1) == []
+    assert list(keeper.pods.faulty) == ["uid-p"]
+    keeper.pod_seen(waiting_pod("p", cpu="more"), 5)
+    assert keeper.pods.faulty["uid-p"][1] == 1
+
+    keeper.pod_seen(waiting_pod("p", cpu=4), 6)
+    assert keeper.pods.faulty == {}
+    assert given(keeper.decide(6)) == {"p": ("a",)}
+
+    keeper.pod_seen(waiting_pod("q", cpu="much"), 7)
+    keeper.pods_listed([], 8)
+    assert keeper.pods.faulty == {}

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
+import pytest
+
 from alignup.control_plane.gates.kept_nodes import PATIENCE
 from alignup.control_plane.scheduler.cluster_state import SLOWEST_REPORT
-from inputs.keepers import bound, given, keeper_of
-from inputs.waiting_pods import waiting_pod
+from inputs.keepers import bound, exact, given, keeper_of
+from inputs.waiting_pods import GATED_READER, gated_object, waiting_pod
+from inputs.watched_objects import pod_object
 
 
 def test_a_large_pod_is_not_passed_by_small_ones_for_ever() -> None:
@@ -56,3 +61,37 @@ def test_no_node_is_kept_for_a_pod_that_fits_no_empty_one() -> None:
     assert keeper.decide(1 + 2 * PATIENCE) == []
     keeper.pod_seen(waiting_pod("p", cpu=1), 99)
     assert given(keeper.decide(99)) == {"p": ("a",)}
+
+
+def of_daemon_set(name, where, cpu):
+    pod = pod_object(name, where)
+    owner = {"kind": "DaemonSet", "name": "d", "uid": "u", "controller": True}
+    pod["metadata"]["ownerReferences"] = [owner]
+    pod["spec"]["containers"][0]["resources"] = {"requests": {"cpu": cpu}}
+    return GATED_READER.decode(json.dumps(pod).encode())
+
+
+@pytest.mark.parametrize("size", [1, 8])
+def test_no_node_is_kept_for_what_a_daemon_set_never_leaves(size) -> None:
+    """Else whoever makes pods as large as whole nodes has all nodes kept for ever."""
+    names = "abcdefgh"
+    keeper = keeper_of(*names)
+    for name in names:
+        keeper.pod_seen(of_daemon_set(f"ds-{name}", name, "500m"), 1)
+        keeper.state.report_seen(exact(name), 1)
+    for number in range(size):
+        pod = gated_object(f"g{number}", cpu=3, namespace="greedy")
+        amounts = {"cpu": "4", "memory": "1Gi"}
+        second = {"name": "second", "resources": {"limits": amounts, "requests": amounts}}
+        pod["spec"]["containers"].append(second)
+        if size > 1:
+            pod["metadata"]["labels"] = {"alignup.dev/group": "g"}
+            pod["metadata"]["annotations"] = {"alignup.dev/group-size": str(size)}
+        keeper.pod_seen(GATED_READER.decode(json.dumps(pod).encode()), 1)
+
+    assert given(keeper.decide(1)) == {}
+    assert given(keeper.decide(PATIENCE + 2)) == {}
+    assert keeper.kept.owners() == []
+    for number in range(8):
+        keeper.pod_seen(waiting_pod(f"q{number}", cpu=4), PATIENCE + 3)
+    assert len(given(keeper.decide(PATIENCE + 3))) == 8

@@ -15,6 +15,7 @@ from alignup.control_plane.gates.placeholders import (
     NAMESPACE,
     PRESENT,
     Placeholders,
+    in_turns,
     placeholder_of,
 )
 from alignup.control_plane.scheduler.cluster_state import ClusterState
@@ -195,3 +196,29 @@ def test_with_cluster_autoscaler_no_node_is_labelled(monkeypatch) -> None:
         assert '"a"' in str(here.stub.get(PODS, *here.present(), NAMESPACE)).replace("'", '"')
 
     run(scenario, monkeypatch)
+
+
+def test_one_that_is_refused_does_not_keep_the_others_from_theirs(monkeypatch) -> None:
+    """Such as one that is too large, as the pod of it has terms that each name all nodes."""
+
+    async def scenario(here: Scene) -> None:
+        for name in ("first", "second", "third"):
+            here.keeper.pod_seen(waiting_pod(name, cpu=5), 60)
+        here.keeper.decide(90)
+        here.stub.refused_writes[PODS] = [413]
+        async with running(here.placeholders(CLUSTER_AUTOSCALER).run(lambda: True)):
+            await until(lambda: len(here.present()) >= 2)
+
+        (complaint,) = here.complaints
+        assert complaint.startswith("no placeholder is made for default/first: ")
+
+    run(scenario, monkeypatch)
+
+
+def test_a_namespace_that_waits_for_ever_leaves_placeholders_to_others() -> None:
+    pods = [waiting_pod(f"hopeless{number}", cpu=5) for number in range(200)]
+    pods += [waiting_pod("other", cpu=5, namespace="b"), waiting_pod("low", cpu=5, priority=-1)]
+    ordered = [pod.watched.pod.name for pod in in_turns(pods)]
+    assert ordered[:3] == ["hopeless0", "other", "hopeless1"]
+    assert ordered[-1] == "low"
+    assert sorted(ordered) == sorted(pod.watched.pod.name for pod in pods)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 
+import pytest
+
 from alignup.control_plane.gates.keeper import Keeper
 from alignup.control_plane.gates.reasons import WAITS, Reasons, ReasonWriter, standing
 from alignup.control_plane.scheduler.cluster_state import ClusterState
@@ -140,3 +142,14 @@ def test_how_far_a_pod_is_by_the_objects() -> None:
     )
     assert standing(pod_object("bound", "a"), []) == ""
     assert standing(pod_object("pending", ""), []) == ""
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_pod_that_cannot_be_read_is_told_so() -> None:
+    keeper = keeper_of("a")
+    manifest = gated_object("p", cpu="much")
+    keeper.pod_seen(GATED_READER.decode(json.dumps(manifest).encode()), 0)
+    ((pod, sentence),) = Reasons(keeper).due(20)
+    assert pod.uid == "uid-p"
+    assert sentence.startswith("the pod cannot be read: expected a quantity")
+    assert sentence in standing(manifest, [])

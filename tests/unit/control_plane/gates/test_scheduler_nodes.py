@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from alignup.control_plane.gates.scheduler_nodes import SchedulerNodes
-from alignup.control_plane.gates.scheduler_rules import UNSELECTED
+from alignup.control_plane.gates.scheduler_rules import UNSELECTED, NodeLoad
 from alignup.control_plane.gates.waiting_pods import PLACE_LABEL
 from alignup.records import replace
 from inputs.keepers import given, keeper_of, node
@@ -57,7 +57,9 @@ def test_a_pod_that_counts_on_a_node_is_judged_as_if_it_did_not() -> None:
     assert nodes.load("a").pods == 1
     nodes.load("a").add(waiting_pod("q", cpu=4).watched.pod)
     assert nodes.refusal_beside_others(pod, "a") == "Insufficient cpu"
-    assert nodes.would_take(pod, "a")
+    assert nodes.would_take(pod, "a", NodeLoad())
+    assert not nodes.would_take(pod, "a", nodes.load("a"))
+    assert not nodes.would_take(pod, "b", NodeLoad())
 
 
 def test_a_pod_that_was_let_go_finds_its_label_on_each_node() -> None:

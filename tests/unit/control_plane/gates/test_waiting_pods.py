@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
+from random import Random
 
 import pytest
 
 from alignup.control_plane.api_server.objects import WatchedPod
 from alignup.control_plane.gates.node_affinity import GATE, pinned
 from alignup.control_plane.gates.waiting_pods import PLACE, PLACE_LABEL, GatedPodReader, WaitingPod
-from alignup.errors import AlignupWarning
+from alignup.errors import AlignupWarning, InputError
 from inputs.waiting_pods import gated_object, waiting_pod
 from inputs.watched_objects import pod_object
 
@@ -177,5 +179,129 @@ def test_a_pod_that_is_bound_or_cannot_be_read_does_not_wait() -> None:
     odd = gated_object("p", cpu="much")
     with pytest.warns(AlignupWarning, match="default/p are ignored"):
         pod = read(odd)
-    assert not isinstance(pod, WaitingPod)
-    assert pod.pod.uid == "uid-p"
+    assert pod.uid == "uid-p"
+    assert pod.is_gated
+    assert not pod.waits
+    assert pod.fault.startswith("the pod cannot be read: expected a quantity")
+
+    odd["spec"]["schedulingGates"] = []
+    with pytest.warns(AlignupWarning, match="default/p are ignored"):
+        assert isinstance(read(odd), WatchedPod)
+
+
+def named(name, operator="In"):
+    return {
+        "matchFields": [{"key": "metadata.name", "operator": operator, "values": [name]}],
+    }
+
+
+def required(*terms):
+    return {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": list(terms)}}}
+
+
+@pytest.mark.parametrize(
+    ("place", "affinity", "fields"),
+    [
+        ("a,b", required(named("a")), {}),
+        ("a", required(named("a", "NotIn")), {}),
+        ("a", required(named("b", "NotIn")), {}),
+        ("a,b,c,d", required(*map(named, "abcd")), {}),
+        (",".join("a" * 100_000), required(named("a")), {}),
+        ("a", required(named("a")), {"generation": 1}),
+        ("a", required(named("a")), {"requests": {"cpu": "1000"}}),
+        ("a", required(named("a")), {"scheduler": "another"}),
+        ("a", required(named("a")), {"owner": "DaemonSet"}),
+        (
+            "a",
+            required({"matchExpressions": [{"key": "LABEL", "operator": "DoesNotExist"}]}),
+            {},
+        ),
+    ],
+)
+def test_who_may_only_make_pods_has_no_node_kept(place, affinity, fields) -> None:
+    """The annotation and the affinity are there when the pod is made, as somebody wrote them."""
+    pod = gated_object("p", spec={"schedulingGates": None, "affinity": affinity})
+    text = json.dumps(pod).replace("LABEL", f"{PLACE_LABEL}uid-p")
+    pod = json.loads(text)
+    pod["metadata"] |= {"annotations": {PLACE: place}, "generation": fields.get("generation", 2)}
+    if "requests" in fields:
+        pod["spec"]["containers"][0]["resources"] = {"requests": fields["requests"]}
+    if "scheduler" in fields:
+        pod["spec"]["schedulerName"] = fields["scheduler"]
+    if "owner" in fields:
+        owner = {"kind": fields["owner"], "name": "x", "uid": "u", "controller": True}
+        pod["metadata"]["ownerReferences"] = [owner]
+    assert read(pod).place == ()
+
+
+def long_constraints(count):
+    return {
+        "affinity": {"matchExpressions": [{"key": "k", "operator": "In", "values": ["v"]}] * count},
+        "nodeSelector": {f"k{number}": "v" for number in range(count)},
+        "tolerations": [{"key": f"k{number}", "operator": "Exists"} for number in range(count)],
+    }
+
+
+@pytest.mark.parametrize("field", ["affinity", "nodeSelector", "tolerations"])
+def test_who_asks_for_more_than_is_gone_through_at_each_node_gets_no_place(field) -> None:
+    value = long_constraints(4000)[field]
+    if field == "affinity":
+        value = required(value)
+    pod = waiting_pod("p", spec={field: value})
+    assert not pod.waits
+    assert pod.fault.endswith("bytes: a pod gets a place of at most 32768")
+
+    # nobody looks for a place for it
+    pod = gated_object("p", spec={field: value})
+    pod["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
+    assert read(pod).waits
+
+    value = long_constraints(100)[field]
+    assert waiting_pod("p", spec={field: required(value) if field == "affinity" else value}).waits
+
+
+def test_who_requests_resources_without_end_gets_no_place() -> None:
+    pod = gated_object("p", cpu=1)
+    limits = pod["spec"]["containers"][0]["resources"]["limits"]
+    limits |= {f"example.com/r{number}": "1" for number in range(2500)}
+    assert read(pod).fault
+    for number in range(100, 2500):
+        del limits[f"example.com/r{number}"]
+    assert read(pod).waits
+
+
+def paths_in(value, path=()):
+    """Yield the paths of all values in an object but the whole."""
+    entries = ()
+    if isinstance(value, dict):
+        entries = value.items()
+    elif isinstance(value, list):
+        entries = enumerate(value)
+    for key, entry in entries:
+        yield (*path, key)
+        yield from paths_in(entry, (*path, key))
+
+
+DAMAGES = [None, 0, -1, 1 << 64, 1.5, "", "x", [], {}, [None], [[]], {"a": None}, True, "9" * 5000]
+DAMAGES += [[{"matchExpressions": None}], [{"matchExpressions": [0]}], [{"matchFields": [{}]}]]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("seed", range(20))
+def test_whatever_a_server_sends_is_a_pod_or_refused(seed) -> None:
+    """Nothing that comes from outside ends in another error, which would end the keeper."""
+    random = Random(seed)
+    for _ in range(100):
+        pod = gated_object("p", spec={"affinity": required(named("a")), "volumes": [{"name": "v"}]})
+        pod["metadata"]["annotations"] = {PLACE: "a", "alignup.dev/group-size": "2"}
+        pod["metadata"]["labels"] = {"alignup.dev/group": "g"}
+        pod["spec"]["schedulingGates"] = random.choice([None, pod["spec"]["schedulingGates"]])
+        *before, last = random.choice(list(paths_in(pod)))
+        value = pod
+        for key in before:
+            value = value[key]
+        value[last] = random.choice(DAMAGES)
+        with suppress(InputError):
+            read_pod = read(pod)
+            if isinstance(read_pod, WaitingPod):
+                pinned(read_pod.affinity, ["a"])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from random import Random
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -209,3 +212,38 @@ def test_amounts_beyond_any_node_fit_nowhere(free) -> None:
     table.discard(kind)
     assert kind not in table
     assert table.fitting({}) == []
+
+
+@pytest.mark.parametrize("most", [2, 8, 9, 64])
+def test_resources_without_a_column_count_too(most, monkeypatch) -> None:
+    monkeypatch.setattr("alignup.control_plane.gates.waiting_queue._MOST_COLUMNS", most)
+    random = Random(most)
+    table = KindTable()
+    kinds: list[Kind] = []
+    for _ in range(400):
+        names = random.sample([f"r{number}" for number in range(20)], random.randint(1, 12))
+        if random.random() < 0.6 or not kinds:
+            kinds.append(kind_of({name: random.randint(1, 2) for name in names}))
+            table.add(kinds[-1])
+        else:
+            table.discard(kinds.pop(random.randrange(len(kinds))))
+
+        free = {f"r{number}": random.randint(0, 2) for number in range(random.randint(0, 20))}
+        expected = {
+            kind
+            for kind in kinds
+            if all(amount <= free.get(name, 0) for name, amount in kind.requests.items())
+        }
+        assert set(table.fitting(free)) == expected
+
+
+def test_resources_without_end_leave_nothing_behind() -> None:
+    table = KindTable()
+    for number in range(300):
+        kind = kind_of({f"example.com/r{number}-{further}": 1 for further in range(200)})
+        table.add(kind)
+        assert table.fitting({"cpu": 1}) == []
+        table.discard(kind)
+
+    assert table._amounts.nbytes <= 64 * 64 * 8
+    assert not any((table._columns, table._uses, table._further))
