@@ -11,7 +11,7 @@ from alignup.control_plane.gates.waiting_pods import PLACE, PLACE_LABEL
 from alignup.control_plane.scheduler.cluster_state import ClusterState
 from alignup.kubelet.node_resource_topology.report import Description
 from alignup.kubernetes.node_fit import NodeObject
-from inputs.waiting_pods import GATED_READER, gated_object
+from inputs.waiting_pods import GATED_READER, gated_object, member
 from inputs.watched_objects import description, pod_object, report
 
 EMPTY = Description().template(json.dumps(description()), {})
@@ -49,6 +49,11 @@ def keeper_of(*names, **options):
 
 def bound(name, where, **fields):
     return GATED_READER.decode(json.dumps(pod_object(name, where, **fields)).encode())
+
+
+def grouped_pod(name, size=4, cpu=4):
+    """Return the record of a gated member of the group `g`."""
+    return GATED_READER.decode(json.dumps(member(name, size, cpu=cpu)).encode())
 
 
 def let_go(name, names, *, refused=False, version="2", **fields):

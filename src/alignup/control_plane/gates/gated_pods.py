@@ -68,6 +68,11 @@ class GatedPods:
         ]
 
     @property
+    def parked(self) -> int:
+        """How many wait to be tried again whose patch was refused."""
+        return len(self._parked)
+
+    @property
     def gated(self) -> list[WaitingPod]:
         """The pods that somebody may be about to let go."""
         pods = [*self.queue, *self.groups.waiting]

@@ -21,6 +21,7 @@ import msgspec
 from alignup.control_plane.api_server import api_client
 from alignup.control_plane.api_server.watch import Backoff, Calls, Follower
 from alignup.control_plane.gates.decisions import Label, Plan, Release, patch_of
+from alignup.control_plane.gates.keeper_metrics import KeeperMetrics
 from alignup.control_plane.gates.status_server import metrics_text
 from alignup.control_plane.gates.waiting_pods import (
     GatedPodObject,
@@ -55,8 +56,8 @@ PRESENT_PODS: Final = {"fieldSelector": "status.phase!=Succeeded,status.phase!=F
 _GATHERING: Final = 0.005
 _LONGEST_PAUSE: Final = 1.0
 
-# Seconds after which metrics count a pod as one that has waited long.
-_LONG_WAIT: Final = 60.0
+# Seconds between two looks at why pods wait.
+_LOOK_SECONDS: Final = 1.0
 
 # Requests under way at once.
 _MOST_REQUESTS: Final = 32
@@ -95,6 +96,8 @@ class KeeperService:
         self.api = api
         self.keeper = keeper
         self.clock = time.monotonic
+        # What the metrics are made of.
+        self.observed = KeeperMetrics(keeper)
         # What else is done while this process leads, which each asks the function for.
         self.beside: list[Callable[[Callable[[], bool]], Coroutine[Any, Any, None]]] = []
         # Further metrics than the keeper's, by name: the type, what it means, and its value.
@@ -128,6 +131,7 @@ class KeeperService:
         )
 
     def _reported(self, names: list[str]) -> None:
+        self.observed.nodes_changed(names, self.clock())
         self.keeper.reported(names)
         self._wake.set()
 
@@ -139,6 +143,7 @@ class KeeperService:
             self._wake.set()
 
         def seen(node: NodeObject) -> None:
+            self.observed.nodes_changed((node.name,), self.clock())
             keeper.node_seen(node, self.clock())
             self._wake.set()
 
@@ -152,6 +157,7 @@ class KeeperService:
         keeper = self.keeper
 
         def listed(pods: list[WatchedPod | WaitingPod]) -> None:
+            self.observed.pods_listed(pods, self.clock())
             follower = self.watch.pods
             keeper.pods_listed(
                 pods, self.clock(), follower.list_began, is_cached=follower.list_is_cached
@@ -160,11 +166,14 @@ class KeeperService:
             self._wake.set()
 
         def seen(pod: WatchedPod | WaitingPod) -> None:
+            self.observed.pod_seen(pod, self.clock())
             keeper.pod_seen(pod, self.clock())
             self._note_group_kinds()
             self._wake.set()
 
         def gone(pod: WatchedPod | WaitingPod) -> None:
+            watched = pod.watched if isinstance(pod, WaitingPod) else pod
+            self.observed.pod_gone(watched.pod.uid, self.clock())
             if isinstance(pod, WaitingPod):  # it was never bound
                 keeper.pod_gone(pod.uid, self.clock())
             elif pod.has_ended:
@@ -220,49 +229,7 @@ class KeeperService:
         return HTTPStatus.SERVICE_UNAVAILABLE, NOT_LISTED
 
     def _metrics(self) -> tuple[HTTPStatus, str]:
-        keeper = self.keeper
-        counts = keeper.counts
-        now = self.clock()
-        waits = [now - keeper.queue.since(pod.uid) for pod in keeper.queue]
-        members = keeper.groups.waiting
-        waits += [now - keeper.groups.since(pod.uid) for pod in members]
-        groups = [group for group in keeper.groups if group.waiting]
-        incomplete = sum(bool(group.lacking) and not group.goes_alone for group in groups)
-        metrics = {
-            "waiting_pods": ("gauge", "Pods that wait for a place.", len(waits)),
-            "waiting_members": ("gauge", "Those of them that wait with a group.", len(members)),
-            "waiting_groups": ("gauge", "Groups of which members wait.", len(groups)),
-            "incomplete_groups": (
-                "gauge",
-                "Those of them whose members are not all there.",
-                incomplete,
-            ),
-            "unreadable_pods": (
-                "gauge",
-                "Pods behind the gate that get no place, as Events on them say.",
-                len(keeper.pods.faulty),
-            ),
-            "waiting_for_minutes_pods": (
-                "gauge",
-                "Pods that have waited for more than a minute.",
-                sum(wait > _LONG_WAIT for wait in waits),
-            ),
-            "longest_wait_seconds": ("gauge", "For which a pod has waited.", max(waits, default=0)),
-            "places": ("gauge", "Pods with a place that are not bound yet.", len(keeper.places)),
-            "nodes": ("gauge", "Nodes that report.", len(keeper.state.members)),
-            "pods": ("gauge", "Bound pods known.", len(keeper.state.pods)),
-            "leads": ("gauge", "Whether this process gives places.", int(self.leads)),
-            "places_total": ("counter", "Places given.", counts.placed),
-            "released_pods_total": (
-                "counter",
-                "Pods that were let go.",
-                counts.released,
-            ),
-            "other_places_total": ("counter", "Places given again elsewhere.", counts.mended),
-            "refused_patches_total": ("counter", "Pods not let go.", counts.refused),
-            "judged_total": ("counter", "Questions for a place.", counts.judged),
-            "lists_total": ("counter", "Lists of all objects.", self.watch.lists),
-        }
+        metrics = self.observed.values(self.clock(), leads=self.leads, lists=self.watch.lists)
         for name, (kind, meaning, count) in self.counters.items():
             metrics[name] = kind, meaning, count()
         return HTTPStatus.OK, metrics_text(
@@ -274,6 +241,7 @@ class KeeperService:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.watch.run())
             tasks.create_task(self._decide())
+            tasks.create_task(self._look_at_reasons())
             for kind in GROUP_OBJECTS:
                 tasks.create_task(self._follow_groups(kind))
             for work in self.beside:
@@ -293,10 +261,21 @@ class KeeperService:
             self._wake.clear()
             if not self.leads:
                 self.keeper.stand_by()
+                self.observed.stood_by()
                 await self._begin_term()
             if self.leads:
-                for decision in self.keeper.decide(self.clock()):
+                now = self.clock()
+                decisions = self.keeper.decide(now)
+                self.observed.decided(decisions, now)
+                for decision in decisions:
                     self._start(decision)
+
+    async def _look_at_reasons(self) -> None:
+        """Find out in turn what pods wait for, for metrics, while this process leads."""
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            if self.leads and self.watch.is_synced:
+                self.observed.reasons.look()
 
     async def _begin_term(self) -> None:
         """Make sure that nothing of an earlier leader is still to come, if this process leads."""

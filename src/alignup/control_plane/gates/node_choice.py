@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from alignup.control_plane.gates.waiting_queue import KindTable
     from alignup.control_plane.scheduler.cluster_state import ClusterState
 
+# Of a node that is kept for another pod.
+KEPT: Final = "node(s) were kept for a pod that has waited longer"
+
 # Of a node whose last pods are not known to be admitted.
 UNREPORTED: Final = "node(s) have not reported all their pods"
 
@@ -117,7 +120,7 @@ class NodeChoice:
         if words:
             return words
         if self._kept.is_for_another(pod, name):
-            return "node(s) were kept for a pod that has waited longer"
+            return KEPT
         return "" if self.takes(pod, name) else UNREPORTED
 
     def kinds_that_fit(self, kinds: KindTable, name: str) -> list[Kind]:

@@ -89,13 +89,17 @@ async def serving(where: tuple[str, int], pages: Pages) -> AsyncIterator[int]:
         yield int(server.sockets[0].getsockname()[1])
 
 
-def metrics_text(metrics: Mapping[str, tuple[str, str, float]]) -> str:
+def metrics_text(metrics: Mapping[str, tuple[str, str, float | Mapping[str, float]]]) -> str:
     """Return metrics in the text format of Prometheus.
 
     Args:
-        metrics: by name, the type (`counter`, `gauge`), what it means, and the value.
+        metrics: by name, the type (`counter`, `gauge`, `histogram`), what it means, and the value;
+            or several values, by what follows the name: labels, or a suffix and labels.
     """
     lines = []
     for name, (kind, meaning, value) in metrics.items():
-        lines += [f"# HELP {name} {meaning}", f"# TYPE {name} {kind}", f"{name} {value!r}"]
+        lines += [f"# HELP {name} {meaning}", f"# TYPE {name} {kind}"]
+        samples = {"": value} if isinstance(value, int | float) else value
+        lines += [f"{name}{suffix} {number!r}" for suffix, number in samples.items()]
+
     return "\n".join([*lines, ""])

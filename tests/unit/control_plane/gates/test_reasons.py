@@ -7,35 +7,14 @@ import json
 
 import pytest
 
-from alignup.control_plane.gates.keeper import Keeper
 from alignup.control_plane.gates.reasons import WAITS, Reasons, ReasonWriter, standing
-from alignup.control_plane.scheduler.cluster_state import ClusterState
-from alignup.kubelet.node_resource_topology.report import Description
 from alignup.kubernetes.node_fit import NodeObject
 from fakes.api_server import ApiStub, running, served, until
+from inputs.keepers import ROOM, grouped_pod, keeper_of
 from inputs.waiting_pods import GATED_READER, gated_object, waiting_pod
-from inputs.watched_objects import description, pod_object, report
+from inputs.watched_objects import pod_object
 
-ROOM = {"cpu": 7000, "memory": 15 << 30, "pods": 110}
 EVENTS = "/api/v1/events"
-
-
-def keeper_of(*names, **options):
-    """Return a keeper of empty nodes with 3 and 4 CPUs on two NUMA nodes."""
-    keeper = Keeper(ClusterState(), **options)
-    keeper.pods_listed([], 0)
-    keeper.nodes_listed([NodeObject(name, allocatable=ROOM) for name in names], 0)
-    empty = Description().template(json.dumps(description()), {})
-    for name in names:
-        keeper.state.report_seen(report(name, described=description(), holdings=empty), 0)
-    return keeper
-
-
-def member(name, size=4, cpu=4):
-    pod = gated_object(name, cpu=cpu)
-    pod["metadata"]["labels"] = {"alignup.dev/group": "g"}
-    pod["metadata"]["annotations"] = {"alignup.dev/group-size": str(size)}
-    return GATED_READER.decode(json.dumps(pod).encode())
 
 
 def test_the_causes_of_all_nodes_are_counted() -> None:
@@ -56,7 +35,7 @@ def test_the_causes_of_all_nodes_are_counted() -> None:
 
 def test_what_a_group_waits_for() -> None:
     keeper = keeper_of("a", "b")
-    members = [member(f"m{number}", size=3) for number in range(3)]
+    members = [grouped_pod(f"m{number}", size=3) for number in range(3)]
     for pod in members[:2]:
         keeper.pod_seen(pod, 1)
     keeper.decide(1)
@@ -136,7 +115,7 @@ def test_how_far_a_pod_is_by_the_objects() -> None:
         "alignup.dev/group-size": "4",
         "alignup.dev/place": "a",
     }
-    assert standing(manifest, [member("m0").watched, member("m1").watched, first]) == (
+    assert standing(manifest, [grouped_pod("m0").watched, grouped_pod("m1").watched, first]) == (
         "default/m0 waits behind the gate alignup.dev/room; with its group it is to go to node a; "
         "2 of 4 members of its group g wait; 1 pod without a node before it by priority or age"
     )

@@ -99,4 +99,8 @@ def test_metrics_are_in_the_text_format() -> None:
         "# HELP a_total What is counted.\n# TYPE a_total counter\na_total 3\n"
         "# HELP b Now.\n# TYPE b gauge\nb 0.25\n"
     )
+    samples = {'{reason="a"}': 1, "_count": 2.5}
+    assert metrics_text({"c": ("histogram", "x", samples)}) == (
+        '# HELP c x\n# TYPE c histogram\nc{reason="a"} 1\nc_count 2.5\n'
+    )
     assert "1000001" in metrics_text({"a": ("counter", "x", 1_000_001)})
