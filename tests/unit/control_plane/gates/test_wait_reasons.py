@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import pytest
+
 from alignup.control_plane.gates import wait_reasons
 from alignup.control_plane.gates.wait_reasons import REASONS, WaitReasons
 from alignup.kubernetes.node_fit import NodeObject
@@ -13,8 +15,6 @@ from inputs.waiting_pods import GATED_READER, gated_object, waiting_pod
 from inputs.watched_objects import watched
 
 if TYPE_CHECKING:
-    import pytest
-
     from alignup.control_plane.gates.keeper import Keeper
 
 
@@ -77,6 +77,9 @@ def test_groups_other_gates_and_patches_that_were_refused() -> None:
     keeper.refused(pod, 2, for_good=True)
     assert counts(keeper) == {"patch_refused": 1}
 
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_pod_that_gets_no_place_as_it_is() -> None:
     keeper = keeper_of("a")
     unreadable = gated_object("p", cpu="much")
     waiting(keeper, GATED_READER.decode(json.dumps(unreadable).encode()))
