@@ -130,6 +130,29 @@ def test_whatever_is_torn_off_was_promised_to_nobody(tmp_path_factory, data):
     assert bool(message) == (not {cut, cut + 1} & {*ends})
 
 
+FIRST, SECOND = (Given(leasing.record(name)) for name in ("first", "second"))
+
+
+@pytest.mark.parametrize(
+    ("behind", "names", "is_torn"),
+    [
+        (b"", ["first"], False),
+        (b"?", ["first"], False),
+        (b"?0", ["first"], True),
+        (b"?" + line_of(SECOND)[:-3], ["first"], True),
+        (b"?" + line_of(SECOND)[:-1], ["first", "second"], False),
+        (b"?" + line_of(SECOND), ["first", "second"], False),
+    ],
+    ids=["no newline", "damaged", "a letter more", "torn", "no second newline", "a whole line"],
+)
+def test_a_line_whose_newline_is_damaged_is_read(path, behind, names, is_torn):
+    """It was promised; what stands behind it is one entry more, or torn off."""
+    content = path.read_bytes() + line_of(FIRST)[:-1] + behind
+    reading = read_entries(content, "j")
+    assert [lease.name for lease in reading.table.leases] == names
+    assert (reading.is_torn, reading.damage) == (is_torn, ())
+
+
 def test_other_files_are_no_journals(path):
     path.write_bytes(line_of(module.Began(9, LeaseTable())))
     with pytest.raises(InputError, match="a journal in the form of version 1, got 9"):
