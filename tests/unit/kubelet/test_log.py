@@ -844,6 +844,19 @@ def test_what_differs_of_the_nodes_is_told(line, sentence):
     assert "delete the file" in failed.repair
 
 
+@pytest.mark.parametrize("fields", ['field="Other" Other1=1 Other2=2', 'field="TotalMemSize"'])
+def test_a_difference_that_does_not_tell_is_not_that_of_a_later_start(fields):
+    differs = f'{HEAD} policy_static.go:718] "Node states were different" %s'
+    ends = ended(f"start memory manager error: {OTHER_MEMORY}")
+    [failed] = failed_starts(
+        differs % fields, ends, differs % "lengthNode1=2 lengthNode2=4", ends
+    ).values()
+    assert (failed.count, failed.difference) == (
+        2,
+        "the machine has 4 NUMA nodes, and the file 2",
+    )
+
+
 def test_as_many_containers_as_one_likes_are_looked_up_each_at_once() -> None:
     """To look through all for each took time that grew with the square: 30,000 took 20 seconds."""
     compared = []
