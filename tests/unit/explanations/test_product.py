@@ -250,7 +250,10 @@ def test_a_score_is_not_known_where_there_are_too_many_hints_or_orders(monkeypat
 
     by_provider = {name: {name: offered} for name, offered in offers.items()}
     assert merged_score(by_provider, "restricted", best, score_of, 4) == 1
-    monkeypatch.setattr(products, "MOST_PAIRS", 5)
+    # two hints with all nodes, and twice two with the two masks before
+    monkeypatch.setattr(products, "MOST_PAIRS", 2 + 4 + 4)
+    assert merged_score(by_provider, "restricted", best, score_of, 4) == 1
+    monkeypatch.setattr(products, "MOST_PAIRS", 2 + 4 + 3)
     assert merged_score(by_provider, "restricted", best, score_of, 4) is None
     monkeypatch.setattr(products, "MOST_HINTS", 1)
     assert merged_score(by_provider, "restricted", best, score_of, 4) is None
