@@ -146,6 +146,22 @@ def test_a_deleted_pod_is_looked_for_and_is_free_when_no_report_has_come(monkeyp
             assert there.complaints == []
 
 
+def test_a_node_that_is_deleted_takes_no_pod_any_more() -> None:
+    """Its report may stay behind."""
+
+    @with_cluster("a", "b")
+    async def _(there: Cluster) -> None:
+        service = there.service()
+        async with running(service.run()):
+            await service.watch.synced()
+            await there.stub.delete(NODES, "a")
+            await until(lambda: "a" not in service.keeper._nodes)
+            for name in "pq":
+                await there.stub.put(PODS, gated_object(name, cpu=4))
+            await until(lambda: any(not there.is_gated(name) for name in "pq"))
+            assert [place.nodes for place in service.keeper.places.values()] == [("b",)]
+
+
 def test_a_pod_that_was_said_to_be_gone_and_is_there_is_seen_again() -> None:
     @with_cluster("a")
     async def _(there: Cluster) -> None:
@@ -286,6 +302,33 @@ def test_a_cordoned_node_gives_way_to_another_one_by_a_label() -> None:
             assert labels() == {f"{PLACE_LABEL}uid-p": "true"}
             await there.bind("p", "b")
             await until(lambda: not labels())
+
+
+def test_a_node_that_takes_pods_again_gets_one_at_once() -> None:
+    @with_cluster()
+    async def _(there: Cluster) -> None:
+        await there.stub.put(NODES, node_object("a", unschedulable=True))
+        await there.stub.put(TOPOLOGIES, topology("a", described=description()))
+        service = there.service()
+        async with running(service.run()):
+            await service.watch.synced()
+            await there.stub.put(PODS, gated_object("p", cpu=4))
+            await until(lambda: service.keeper.queue)
+            await asyncio.sleep(0.1)
+            await there.stub.put(NODES, node_object("a"))
+            await until(lambda: not there.is_gated("p"))
+
+
+def test_a_deleted_node_gives_way_to_another_one_at_once() -> None:
+    @with_cluster("a", "b")
+    async def _(there: Cluster) -> None:
+        await there.stub.put(PODS, gated_object("p", cpu=4))
+        service = there.service()
+        async with running(service.run()):
+            await until(lambda: there.place("p") == "a")
+            await until(lambda: service.keeper.places["uid-p"].is_open)
+            await there.stub.delete(NODES, "a")
+            await until(lambda: there.stub.get(NODES, "b")["metadata"].get("labels"))
 
 
 def test_a_label_is_there_before_a_pod_that_reaches_its_node_by_it_only() -> None:
