@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from alignup.errors import AlignupWarning, InputError
-from alignup.kubelet.processes import find_kubelet, kubelet_of, read_process
+from alignup.kubelet.processes import Process, find_kubelet, kubelet_of, read_process
+from alignup.machine.cpuset import CPUSet
 
 UID = "01234567-89ab-cdef-0123-456789abcdef"
 
@@ -37,6 +38,43 @@ def test_the_container_is_read_from_the_cgroup(tmp_path, cgroup, uid, container)
     (folder / "cgroup").write_text(cgroup)
     process = read_process(tmp_path, 7)
     assert (process.pod_uid, process.container_id) == (uid, container)
+
+
+NUMA_MAPS = """\
+7f00 default anon=3 dirty=3 N0=1 N1=2 kernelpagesize_kB=4
+7f10 default file=/usr/lib/libc.so.6 mapped=9 N0=9 kernelpagesize_kB=4
+7f20 interleave:0-1 file=/anon_hugepage huge dirty=2 N1=2 kernelpagesize_kB=2048
+7f30 default anon=1 dirty=1 N0=1
+7f40 default heap anon=5 dirty=5 N0=5 kernelpagesize_kB=4
+"""
+
+
+@pytest.mark.parametrize("parent", ["4", ""])
+def test_a_process_is_what_its_files_say(tmp_path, parent):
+    """Memory is what it has to itself: anonymous pages and hugepages."""
+    folder = tmp_path / "proc/7"
+    folder.mkdir(parents=True)
+    (folder / "status").write_text(
+        f"Name:\tserver\nPPid:\t{parent}\nCpus_allowed_list:\t2-3\nMems_allowed_list:\t0-1\n"
+    )
+    (folder / "numa_maps").write_text(NUMA_MAPS)
+    assert read_process(tmp_path, 7) == Process(
+        7,
+        name="server",
+        parent=int(parent or 0),
+        cpus=CPUSet([2, 3]),
+        mems=CPUSet([0, 1]),
+        memory={0: (1 + 5) << 12, 1: (2 << 12) + (2 << 21)},
+    )
+
+
+@pytest.mark.parametrize("status", ["Name:\tx\n", "Cpus_allowed_list:\t0\nKthread:\t1\n"])
+def test_threads_of_the_kernel_and_what_cannot_be_read_are_no_processes(tmp_path, status):
+    folder = tmp_path / "proc/7"
+    folder.mkdir(parents=True)
+    (folder / "status").write_text(status)
+    assert read_process(tmp_path, 7) is None
+    assert read_process(tmp_path, 8) is None
 
 
 def write_process(root, pid, *arguments, comm="kubelet"):
