@@ -125,6 +125,7 @@ def test_whatever_comes_is_a_message_or_an_error_of_input(text):
         b'{"type":"list"' + b"[" * 60000,
         b'{"type":"ask"}',
         b'{"type":"cut","parts":"two"}',
+        b'{"type":"release","name":"a","name":"b"}',
         b"\xff",
         b"",
     ],
