@@ -130,7 +130,15 @@ def test_the_type_of_a_key_counts(value, key, expected) -> None:
 
 @pytest.mark.parametrize(
     ("value", "key", "expected"),
-    [([5, 6], 1, 6), ([5, 6], 1.0, 6), ([5], 1, ABSENT), ([5], -1, ABSENT), ({"a": 7}, "a", 7)],
+    [
+        ([5, 6], 1, 6),
+        ([5, 6], 1.0, 6),
+        ([5], 1, ABSENT),
+        ([5], -1, ABSENT),
+        ([5], -(2**63), ABSENT),
+        ([5], 2**63 - 1, ABSENT),
+        ({"a": 7}, "a", 7),
+    ],
 )
 def test_an_element_is_found_or_absent(value, key, expected) -> None:
     assert element(value, key) is expected or element(value, key) == expected
@@ -141,7 +149,10 @@ def test_a_domain_that_is_not_there_is_an_empty_map() -> None:
     assert element({}, "none.example.com") is ABSENT
 
 
-@pytest.mark.parametrize(("value", "key"), [([1], "a"), ([1], True), ([1], 0.5), ([1], None)])
+@pytest.mark.parametrize(
+    ("value", "key"),
+    [([1], "a"), ([1], True), ([1], 0.5), ([1], None), ([1], 2.0**63), ([1], -(2.0**64))],
+)
 def test_a_key_of_a_wrong_type_is_an_error(value, key) -> None:
     with pytest.raises(EvaluationError, match=r"index|qualifier"):
         element(value, key)
