@@ -78,6 +78,7 @@ def test_links_in_a_zip_are_not_followed(tmp_path):
     link = zipfile.ZipInfo("box/c")
     link.external_attr = (stat.S_IFLNK | 0o777) << 16
     with zipfile.ZipFile(tmp_path / "x.zip", "w") as packed:
+        packed.mkdir("box/a")
         packed.writestr("box/a/b", b"x")
         packed.writestr(link, "/etc/passwd")
     contents = read(tmp_path / "x.zip", most=20)
