@@ -6,13 +6,16 @@ import asyncio
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from alignup.cli.explain import Question, answer_question
 from alignup.control_plane.api_server.api_client import TOPOLOGIES, Api
+from alignup.control_plane.api_server.objects import PodObject
 from alignup.control_plane.scheduler import ask as asking
-from alignup.control_plane.scheduler.ask import read_cluster, read_pod
+from alignup.control_plane.scheduler.ask import read_cluster, read_pod, why_rejected
 from alignup.errors import AlignupWarning, InputError
+from alignup.kubelet.node_resource_topology.report import HOLDINGS, NODE
 from fakes.api_server import BUDGETS, NODES, PODS
 from fakes.published_nodes import published_nodes
 from inputs.watched_objects import pod_object, topology
@@ -48,6 +51,21 @@ def test_what_nodes_publish_is_read_and_what_is_not_known_is_said() -> None:
             with pytest.raises(InputError, match="there is no pod default/nobody"):
                 await read_pod(api, "default", "nobody")
             assert {method for method, _ in stub.requests} == {"GET"}
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("lacking", [(NODE,), (HOLDINGS,), (NODE, HOLDINGS)])
+def test_why_a_pod_was_rejected_is_unknown_where_its_node_does_not_publish_all(lacking) -> None:
+    async def scenario() -> None:
+        async with published_nodes(a=()) as (stub, api):
+            report = stub.get(TOPOLOGIES, "a")
+            for key in lacking:
+                del report["metadata"]["annotations"][key]
+            await stub.put(TOPOLOGIES, report)
+            rejected = msgspec.convert(pod_object("p", "a", cpu=9), PodObject)
+            with pytest.raises(InputError, match="node a publishes no holdings"):
+                await why_rejected(api, rejected)
 
     asyncio.run(scenario())
 
