@@ -346,6 +346,24 @@ def test_a_resize_counts_for_the_next_one():
     assert node.resize("u", {"c": amounts("2")})
 
 
+@pytest.mark.parametrize(("devices", "is_same"), [("1", True), ("2", False), (None, True)])
+def test_what_cannot_be_resized_may_be_said_again(devices, is_same):
+    """As kubectl does, which sends what it has read."""
+    manifest = pod_of(amounts("2"))
+    manifest["spec"]["containers"][0]["resources"]["limits"]["example.com/gpu"] = "1"
+    node = node_of("1.37", gates=CPU_GATE)
+    node.admit(manifest)
+    new = amounts("4")
+    if devices is not None:
+        new["limits"]["example.com/gpu"] = devices
+
+    if is_same:
+        assert node.resize("u", {"c": new})
+    else:
+        with pytest.raises(InputError, match="changes of cpu and memory only"):
+            node.resize("u", {"c": new})
+
+
 @pytest.mark.parametrize(
     ("containers", "pod", "message"),
     [
