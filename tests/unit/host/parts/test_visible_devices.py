@@ -12,6 +12,7 @@ from alignup.host.parts.visible_devices import (
     HostFiles,
     Rank,
     choice_of,
+    launched_rank,
     listed_devices,
     runtime_resource,
     sight,
@@ -129,6 +130,18 @@ def test_a_task_that_a_driver_shows_one_gpu_has_it_among_those_of_the_bus(root):
         )
         assert places == [rank]
         assert len(view.devices) == 8
+
+
+@pytest.mark.parametrize(
+    ("environment", "rank"),
+    [
+        ({"LOCAL_RANK": "2", "LOCAL_WORLD_SIZE": "4"}, Rank(2, 4)),
+        ({}, Rank()),
+        ({"LOCAL_RANK": "2"}, Rank()),
+    ],
+)
+def test_a_launcher_says_which_rank_a_process_is(environment, rank):
+    assert launched_rank(environment) == rank
 
 
 STEP = {"SLURM_STEP_GPUS": "0,1,2,3,4,5,6,7"}
