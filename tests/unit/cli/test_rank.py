@@ -58,8 +58,15 @@ def test_the_best_nodes_come_first(files):
     nodes, pod = files
     result = run("rank", "--nodes", nodes, pod)
     assert result.exit_code == 0
-    assert "default/new: 2 of 3 nodes would admit it" in result.output
     assert "1 would refuse it: TopologyAffinityError" in result.output
+    first = "default/new: 2 of 3 nodes would admit it"
+    assert result.output.startswith(first)
+
+    lines = run("rank", "--nodes", nodes, pod, pod).output.splitlines()
+    starts = [number for number, line in enumerate(lines) if line.startswith(first)]
+    assert len(starts) == 2
+    assert lines[starts[1] - 1] == ""
+    assert lines[starts[1] - 2] != ""
 
 
 def test_json_has_one_object_a_pod(files):
