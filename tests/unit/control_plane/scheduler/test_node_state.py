@@ -158,6 +158,7 @@ def test_a_report_that_never_comes_is_not_waited_for_for_ever() -> None:
     assert not node_copy.expire(5)
     assert node_copy.expire(6)
     assert str(node_copy.node.cpu.free_cpus) == "1-7"
+    assert not node_copy.expire(7)
 
 
 def test_a_pod_that_had_ended_and_is_seen_again_is_waited_for_no_longer() -> None:
