@@ -16,6 +16,7 @@ from alignup.replay.summary import (
     Counts,
     NodeReport,
     Report,
+    Use,
     parse_configurations,
     summarized,
     with_kubelet,
@@ -206,6 +207,15 @@ def test_shares_of_one_node_are_its_own() -> None:
     cpus = [use for use in node.uses if use.resource == "cpu"]
     in_use = sum(use.mean * use.allocatable for use in cpus)
     assert report.utilisation["cpu"] == pytest.approx(in_use / sum(use.allocatable for use in cpus))
+
+
+@pytest.mark.parametrize(("allocatable", "mean"), [(0, 0), (1, 0.75), (2, 0.75)])
+def test_the_mean_of_the_only_place_is_its_own(allocatable: int, mean: float) -> None:
+    """However little it has."""
+    use = Use("gpu", (0,), allocatable, 0.75, 1, ())
+    counts = Counts(arrivals=allocatable)
+    report = Report([NodeReport("a", counts, (use,), {"gpu": 0.75})])
+    assert report.utilisation == report.stranded == {"gpu": mean}
 
 
 def test_nothing_is_divided_by_nothing() -> None:
