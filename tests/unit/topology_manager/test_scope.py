@@ -196,6 +196,9 @@ def test_a_forgotten_pod_is_gone_with_its_ids() -> None:
     assert store.affinity("pod", "a") == UNDECIDED
     assert store.affinity("other", "a") == hint(True, 1)
 
+    store.remove_container("id-2")
+    assert store.affinity("other", "a") == UNDECIDED
+
 
 def test_an_affinity_goes_with_the_last_id() -> None:
     """A restarted container has its new id before the old one is removed."""
