@@ -61,11 +61,23 @@ def test_whole_cores() -> None:
     assert suggestion.text == "ask for whole cores: 4 cpu instead of 3 in container 'main'"
 
 
-def test_guaranteed_instead_of_burstable() -> None:
+@pytest.mark.parametrize(
+    ("limit", "requests", "steps"),
+    [
+        (
+            "2",
+            {"cpu": "1500m"},
+            "request as much CPU and memory as the limits say and request whole CPUs",
+        ),
+        ("2", {"cpu": "1"}, "request as much CPU and memory as the limits say"),
+        ("1500m", None, "request whole CPUs"),
+    ],
+)
+def test_guaranteed_instead_of_burstable(limit, requests, steps) -> None:
     """Where that is why the container is not pinned."""
-    [suggestion] = by_kind(node_of(), gpu_pod("x", cpu="2", requests={"cpu": "1500m"}))["pod"]
+    [suggestion] = by_kind(node_of(), gpu_pod("x", cpu=limit, requests=requests))["pod"]
 
-    assert "then every container gets CPUs of its own" in suggestion.text
+    assert suggestion.text == f"{steps}: then every container gets CPUs of its own"
     assert read_pod(suggestion.attempt["pod"]).exclusive_cpus == 2
 
 
