@@ -12,6 +12,7 @@ import warnings
 
 import pytest
 
+from alignup.cli import agent
 from alignup.cli.agent import JournalFormatter, JSONFormatter, start_logging
 from alignup.errors import InputError
 
@@ -57,6 +58,26 @@ def test_warnings_and_tracebacks_are_logged_too(capsys, monkeypatch):
     )
     assert "traceback" not in second
     assert "ZeroDivisionError" in third["traceback"]
+
+
+def test_the_same_line_is_logged_again_after_a_pause(monkeypatch):
+    log_filter = agent._WithoutTraceback()
+    logged = []
+    for moment, words in (
+        (1000, "a"),
+        (1001, "a"),
+        (1011, "a"),
+        (1021.5, "a"),
+        (1022, "b"),
+        (1022, "a"),
+        (1022, "a"),
+    ):
+        monkeypatch.setattr(agent.time, "monotonic", lambda moment=moment: moment)
+        error = OSError(24, words)
+        record = logging.LogRecord("asyncio", 40, "", 1, "failed", (), (OSError, error, None))
+        if log_filter.filter(record):
+            logged.append((moment, words))
+    assert logged == [(1000, "a"), (1021.5, "a"), (1022, "b"), (1022, "a")]
 
 
 def test_a_program_that_may_open_few_files_does_not_start(monkeypatch):
