@@ -345,11 +345,8 @@ def causes_of(node: Node, trial: Trial) -> tuple[Cause, ...]:
     while (refusal := trial.admission.refusal) is not None and refusal.container == container:
         next_cause = cause_of(trial, refusal)
         causes.append(next_cause)
-        if not next_cause.resources or len(causes) == MOST_CAUSES:
-            break
-
         fewer = without_requests(pod, container, next_cause.resources)
-        if fewer == pod:
+        if fewer == pod or len(causes) == MOST_CAUSES:
             break
 
         pod = fewer

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from alignup import explain, read_pod
+from alignup.explanations import cause as causes
 from alignup.explanations.cause import without_requests
 from alignup.node import Node
 from alignup.node.holdings import holdings_of
@@ -85,6 +86,12 @@ def test_several_causes_are_all_told() -> None:
     )
     assert explanation.blamed == (GPU, "cpu")
     assert explanation.cause_kind == "too little"
+
+
+def test_no_more_causes_are_told_than_some(monkeypatch) -> None:
+    monkeypatch.setattr(causes, "MOST_CAUSES", 1)
+    explanation = explain(article(), wish("x", cpu="6", **{GPU: "3"}))
+    assert explanation.cause == f"never fits this node: 3 {GPU} asked, the machine has 2"
 
 
 def numbers_of(node: Node, explanation: Any, manifest_: dict[str, Any]) -> set[str]:
