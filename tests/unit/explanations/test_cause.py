@@ -15,6 +15,7 @@ import pytest
 from alignup import explain, read_pod
 from alignup.explanations import cause as causes
 from alignup.explanations.cause import without_requests
+from alignup.explanations.trial import tried
 from alignup.node import Node
 from alignup.node.holdings import holdings_of
 from fakes.hint_providers import Licences
@@ -88,10 +89,13 @@ def test_several_causes_are_all_told() -> None:
     assert explanation.cause_kind == "too little"
 
 
-def test_no_more_causes_are_told_than_some(monkeypatch) -> None:
-    monkeypatch.setattr(causes, "MOST_CAUSES", 1)
-    explanation = explain(article(), wish("x", cpu="6", **{GPU: "3"}))
-    assert explanation.cause == f"never fits this node: 3 {GPU} asked, the machine has 2"
+@pytest.mark.parametrize("most", [1, 2])
+def test_no_more_causes_are_looked_for_than_some(monkeypatch, most) -> None:
+    monkeypatch.setattr(causes, "MOST_CAUSES", most)
+    node = article()
+    trial = tried(node, node.read(wish("x", cpu="6", **{GPU: "3"})))
+    blamed = [cause.resources for cause in causes.causes_of(node, trial)]
+    assert blamed == [(GPU,), ("cpu",)][:most]
 
 
 def numbers_of(node: Node, explanation: Any, manifest_: dict[str, Any]) -> set[str]:
