@@ -19,17 +19,6 @@ from inputs.waiting_pods import GATED_READER, waiting_pod
 from inputs.watched_objects import pod_object
 
 
-@pytest.mark.parametrize(("pods", "most"), [(1, 0), (2, 1), (3, 2), (110, 3)])
-def test_a_group_gets_no_more_of_a_node_than_it_takes_pods(pods, most) -> None:
-    """Its CPUs would be enough for all three."""
-    keeper = keeper_of("a")
-    keeper.node_seen(NodeObject("a", allocatable={**ROOM, "pods": pods}), 1)
-    keeper.pod_seen(bound("old", "a", cpu=1), 1)
-    members = [waiting_pod(name, cpu=1) for name in ("p", "q", "r")]
-    plan = keeper.plan_group({member.uid: member for member in members})
-    assert len(plan.places) == most
-
-
 def test_a_node_that_is_gone_is_no_member_of_the_cluster_any_more() -> None:
     keeper = keeper_of("a", "b")
     keeper.node_gone("a", 1)

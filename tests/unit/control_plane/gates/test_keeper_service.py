@@ -155,11 +155,11 @@ def test_a_node_that_is_deleted_takes_no_pod_any_more() -> None:
         async with running(service.run()):
             await service.watch.synced()
             await there.stub.delete(NODES, "a")
-            await until(lambda: "a" not in service.keeper._nodes)
+            await until(lambda: "a" not in service.keeper.nodes.objects)
             for name in "pq":
                 await there.stub.put(PODS, gated_object(name, cpu=4))
             await until(lambda: any(not there.is_gated(name) for name in "pq"))
-            assert [place.nodes for place in service.keeper.places.values()] == [("b",)]
+            assert [place.nodes for place in service.keeper.places] == [("b",)]
 
 
 def test_a_pod_that_was_said_to_be_gone_and_is_there_is_seen_again() -> None:

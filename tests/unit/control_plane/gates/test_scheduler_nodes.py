@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from alignup.control_plane.gates.scheduler_nodes import SchedulerNodes
 from alignup.control_plane.gates.scheduler_rules import UNSELECTED, NodeLoad
 from alignup.control_plane.gates.waiting_pods import PLACE_LABEL
 from alignup.records import replace
-from inputs.keepers import given, keeper_of, node
+from inputs.keepers import ROOM, given, keeper_of, node
 from inputs.waiting_pods import GATED_READER, waiting_pod
 from inputs.watched_objects import pod_object
 
@@ -45,6 +47,15 @@ def test_what_is_free_changes_with_the_pods_and_with_the_node() -> None:
     nodes.gone("b")
     nodes.gone("b")
     assert nodes.part_of(pod) == 3 / 7
+
+
+@pytest.mark.parametrize(("pods", "most"), [(1, 0), (2, 1), (3, 2), (110, 6)])
+def test_a_node_has_room_for_no_more_pods_than_it_takes(pods, most) -> None:
+    """Its CPUs would be enough for six more."""
+    nodes = SchedulerNodes()
+    nodes.seen(replace(node("a"), allocatable={**ROOM, "pods": pods}))
+    nodes.load("a").add(waiting_pod("old", cpu=1).watched.pod)
+    assert nodes.most_of(waiting_pod("p", cpu=1), "a") == most
 
 
 def test_a_pod_that_counts_on_a_node_is_judged_as_if_it_did_not() -> None:
