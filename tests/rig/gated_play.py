@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from alignup import read_pod
 from alignup.control_plane.api_server.api_client import with_api
-from alignup.control_plane.gates.installation import NAMESPACE_LABEL, install
-from alignup.control_plane.gates.node_affinity import GATE
+from alignup.control_plane.gates.installation import install
+from alignup.control_plane.gates.node_affinity import GATE, NAMESPACE_LABEL
 from alignup.control_plane.gates.waiting_pods import PLACE
 from rig.outcome import PODS, Outcome, arrive, following, settled
 

@@ -12,12 +12,11 @@ import pytest
 from alignup.control_plane.api_server.api_client import with_api
 from alignup.control_plane.gates.installation import (
     GATE,
-    NAMESPACE_LABEL,
     admission_objects,
     install,
     uninstall,
 )
-from alignup.control_plane.gates.node_affinity import pinned, required_terms
+from alignup.control_plane.gates.node_affinity import NAMESPACE_LABEL, pinned, required_terms
 from alignup.control_plane.gates.waiting_pods import PLACE, PLACE_LABEL, GatedPodReader
 from rig.servers import Server, control_plane
 

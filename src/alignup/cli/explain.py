@@ -462,7 +462,7 @@ def why(*, question: Question = options.all_of(Question)) -> int:
 def answer_question(question: Question) -> int:
     """Answer a question, and return the exit status."""
     from alignup.cli.rank import say_what_is_unknown
-    from alignup.control_plane.gates.reasons import standing
+    from alignup.control_plane.gates.reasons import standing, without_gate
     from alignup.control_plane.scheduler.ask import ask, read_cluster, read_pod
     from alignup.explanations.why import explain
 
@@ -506,12 +506,17 @@ def answer_question(question: Question) -> int:
     if document.was_rejected and node_name == document.node_name:
         rejection = document
 
+    # where nobody uses the gates, a pod without one is nothing to be told
+    hint = without_gate(manifest) if rejection and cluster.has_places else ""
     is_exact = node_name not in cluster.by_amounts
     if question.as_json:
         fields = explanation_dict(explanation, rejection, product=question.product)
+        fields |= {"standing": hint} if hint else {}
         print_json(fields | {"node": node_name, "exact": is_exact})
     else:
         show_explanation(explanation, rejection, question)
+        if hint:
+            show_note(hint)
         extent = "all holdings are" if is_exact else "only amounts are"
         show_note(f"Node {node_name}, of which {extent} known. {NOT_KNOWN}")
 

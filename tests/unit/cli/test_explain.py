@@ -392,3 +392,35 @@ def test_why_in_words(pod, node_name, cpus, status, head, end, monkeypatch, caps
     assert out.startswith(head)
     assert end in before.strip().splitlines()[-1]
     assert bool(not_known) is (out != head)
+
+
+@pytest.mark.parametrize("has_places", [True, False])
+@pytest.mark.parametrize("as_json", [True, False])
+def test_why_a_rejected_pod_without_the_gate(has_places, as_json, monkeypatch, capsys) -> None:
+    """It is told where others have places from the keeper of the gates."""
+
+    async def scenario() -> None:
+        async with published_nodes(a=(("x", 3),)) as (stub, api):
+            rejected = pod_object("rejected", "a", cpu=4)
+            rejected["status"] = {"phase": "Failed", "reason": "TopologyAffinityError"}
+            await stub.put(PODS, rejected)
+            placed = pod_object("placed", "")
+            if has_places:
+                placed["metadata"]["annotations"] = {"alignup.dev/place": "a"}
+            await stub.put(PODS, placed)
+
+            async def connect(*_: object) -> Api:
+                return Api(api._configuration)
+
+            monkeypatch.setattr(asking.api_client.Api, "connect", connect)
+            question = Question(pod="default/rejected", as_json=as_json)
+            await asyncio.to_thread(answer_question, question)
+
+    asyncio.run(scenario())
+    out = capsys.readouterr().out
+    words = "default/rejected came to its node without the gate alignup.dev/room: "
+    if as_json:
+        assert json.loads(out).get("standing", "").startswith(words) == has_places
+        assert ("standing" in json.loads(out)) == has_places
+    else:
+        assert (words in out) == has_places

@@ -37,6 +37,10 @@ _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 
 _POLICY_PREFIX: Final = "scheduling.koordinator.sh/"
+# The annotation of a pod behind the gate, or let go, that names the nodes of its place, parted by
+# commas.
+PLACE: Final = "alignup.dev/place"
+
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 _MOST_TEMPLATES: Final = 10_000
 # Bytes of the texts that these are told apart by; their records take about eight times as much.
@@ -237,6 +241,8 @@ class WatchedPod(Record):
             the copy is deleted, and makes anew.
         grace: seconds within which its containers have to end once they are told to.
         membership: the group whose member it is; None: it goes alone.
+        is_ungated: whether it came to its node without a place from the keeper of the gates, though
+            it asks for something exclusive; told by that keeper's reader only.
     """
 
     pod: Pod
@@ -252,6 +258,7 @@ class WatchedPod(Record):
     is_copy: bool = False
     grace: int = 0
     membership: Membership | None = None
+    is_ungated: bool = False
 
 
 class Memo(dict[_Key, _Value]):

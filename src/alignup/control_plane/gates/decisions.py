@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from alignup.control_plane.api_server.objects import PLACE
 from alignup.control_plane.gates.node_affinity import pinned, required_terms
-from alignup.control_plane.gates.waiting_pods import PLACE
 from alignup.records import Record
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from alignup.control_plane.api_server.api_client import (
     pod_path,
     write_object,
 )
-from alignup.control_plane.gates.node_affinity import GATE
+from alignup.control_plane.gates.node_affinity import GATE, LABEL_VALUE, NAMESPACE_LABEL
 from alignup.errors import AlignupError
 from alignup.text.json_text import decode_json
 
@@ -32,9 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from alignup.control_plane.api_server.api_client import Api
-
-# The label of namespaces whose pods get the gate.
-NAMESPACE_LABEL: Final = "alignup.dev/gates"
 
 _ADMISSION: Final = "/apis/admissionregistration.k8s.io/v1"
 _POLICIES: Final = f"{_ADMISSION}/mutatingadmissionpolicies"
@@ -78,7 +75,8 @@ async def install(api: Api, say: Callable[[str], None]) -> None:
 
     await write_object(api, _POLICIES, policy["metadata"]["name"], policy)
     await write_object(api, _BINDINGS, binding["metadata"]["name"], binding)
-    say(f"installed: new pods of namespaces with the label {NAMESPACE_LABEL}=enabled get the gate")
+    label = f"{NAMESPACE_LABEL}={LABEL_VALUE}"
+    say(f"installed: new pods of namespaces with the label {label} get the gate")
     say("pods with the gate wait until `alignup gates` runs and has a place for them")
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from alignup.control_plane.gates.decisions import Plan, Release
 from alignup.control_plane.gates.room_times import RoomTimes
+from alignup.control_plane.gates.ungated_pods import UngatedPods
 from alignup.control_plane.gates.wait_reasons import WaitReasons
 from alignup.control_plane.gates.waiting_pods import WaitingPod
 
@@ -33,11 +34,13 @@ class KeeperMetrics:
     Attributes:
         reasons: what pods wait for.
         room_times: how long it takes to bind pods once there is room.
+        ungated: bound pods with something exclusive that had no gate.
     """
 
     def __init__(self, keeper: Keeper) -> None:
         self.reasons = WaitReasons(keeper)
         self.room_times = RoomTimes()
+        self.ungated = UngatedPods()
         self._keeper = keeper
         # The uids of pods with the keeper's gate and further ones.
         self._other_gates: set[str] = set()
@@ -53,13 +56,15 @@ class KeeperMetrics:
         for pod in pods:
             self.pod_seen(pod, now)
 
-        watched = (pod.watched if isinstance(pod, WaitingPod) else pod for pod in pods)
-        self.room_times.forget_all_but(pod.pod.uid for pod in watched)
+        uids = {(pod.watched if isinstance(pod, WaitingPod) else pod).pod.uid for pod in pods}
+        self.room_times.forget_all_but(uids)
+        self.ungated.forget_all_but(uids)
 
     def pod_seen(self, pod: WatchedPod | WaitingPod, now: float) -> None:
         """Take in a pod that is new or changed."""
         if not isinstance(pod, WaitingPod):
             self._other_gates.discard(pod.pod.uid)
+            self.ungated.seen(pod)
             if pod.node:
                 self.room_times.node_changed(pod.node, now)
                 self.room_times.bound(pod.pod.uid, now)
@@ -81,6 +86,7 @@ class KeeperMetrics:
         """Take in that a pod has ended or was deleted, before the keeper does."""
         self._other_gates.discard(uid)
         self.room_times.gone(uid)
+        self.ungated.gone(uid)
         bound = self._keeper.state.pods.get(uid)
         if bound is not None:
             self.room_times.node_changed(bound.node, now)
@@ -107,6 +113,12 @@ class KeeperMetrics:
                     times.placed(uid, decision.nodes[0], now)
 
         times.decided()
+
+    def warning(self, now: float) -> str:
+        """Return what to say of ungated pods beside gated ones; empty: nothing now."""
+        keeper = self._keeper
+        is_used = keeper.counts.placed or len(keeper.places) or len(keeper.queue)
+        return self.ungated.warning(now) if is_used or keeper.groups.waiting else ""
 
     def stood_by(self) -> None:
         """Take in that another keeper decides about what has changed so far."""
@@ -162,6 +174,11 @@ class KeeperMetrics:
                 self.room_times.histogram.samples(),
             ),
             "places": ("gauge", "Pods with a place that are not bound yet.", len(keeper.places)),
+            "ungated_pods": (
+                "gauge",
+                "Bound pods with something exclusive that had no gate.",
+                len(self.ungated),
+            ),
             "nodes": ("gauge", "Nodes that report.", len(keeper.state.members)),
             "pods": ("gauge", "Bound pods known.", len(keeper.state.pods)),
             "leads": ("gauge", "Whether this process gives places.", int(leads)),

@@ -241,7 +241,7 @@ class KeeperService:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.watch.run())
             tasks.create_task(self._decide())
-            tasks.create_task(self._look_at_reasons())
+            tasks.create_task(self._look_around())
             for kind in GROUP_OBJECTS:
                 tasks.create_task(self._follow_groups(kind))
             for work in self.beside:
@@ -270,12 +270,14 @@ class KeeperService:
                 for decision in decisions:
                     self._start(decision)
 
-    async def _look_at_reasons(self) -> None:
-        """Find out in turn what pods wait for, for metrics, while this process leads."""
+    async def _look_around(self) -> None:
+        """Find out in turn what pods wait for, for metrics, and warn of pods without a gate."""
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
             if self.leads and self.watch.is_synced:
                 self.observed.reasons.look()
+                if warning := self.observed.warning(self.clock()):
+                    self.api.complain(warning)
 
     async def _begin_term(self) -> None:
         """Make sure that nothing of an earlier leader is still to come, if this process leads."""

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 # The scheduling gate behind which pods wait for a place.
 GATE: Final = "alignup.dev/room"
 
+# The label of namespaces whose new pods get the gate once the policy is installed, and its value.
+NAMESPACE_LABEL: Final = "alignup.dev/gates"
+LABEL_VALUE: Final = "enabled"
+
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _TERMS: Final = "nodeSelectorTerms"
 

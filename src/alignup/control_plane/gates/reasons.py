@@ -20,6 +20,7 @@ from alignup.cluster.ranking import causes_in_words
 from alignup.control_plane.api_server.pod_events import EVENT_SECONDS, write_event
 from alignup.control_plane.gates.node_affinity import GATE
 from alignup.control_plane.gates.node_choice import UNREPORTED
+from alignup.control_plane.gates.ungated_pods import remedy
 from alignup.control_plane.gates.waiting_pods import DEFAULT_SCHEDULER, GatedPodReader, WaitingPod
 from alignup.errors import AlignupError
 from alignup.kubernetes.wire import Metadata
@@ -90,6 +91,18 @@ def standing(manifest: Mapping[str, Any], unbound: Sequence[WatchedPod]) -> str:
     if before:
         sentences.append(f"{counted(before, 'pod')} without a node before it by priority or age")
     return "; ".join(sentences)
+
+
+def without_gate(manifest: Mapping[str, Any]) -> str:
+    """Return that a pod with something exclusive came to its node without the gate.
+
+    Empty: it did not. The argument is the pod, as the API server has it.
+    """
+    pod = GatedPodReader().decode(msgspec.json.encode(manifest))
+    if isinstance(pod, WaitingPod) or not pod.is_ungated:
+        return ""
+    name = pod.pod.namespaced_name
+    return f"{name} came to its node without the gate {GATE}: {remedy(pod.pod.namespace)}"
 
 
 def _rank(pod: WatchedPod) -> tuple[int, str, str]:

@@ -14,6 +14,7 @@ import msgspec
 
 from alignup.cluster.node_totals import demand_key
 from alignup.control_plane.api_server import objects
+from alignup.control_plane.api_server.objects import PLACE
 from alignup.control_plane.gates.node_affinity import GATE, required_terms
 from alignup.errors import AlignupError
 from alignup.kubernetes.node_fit import FIELD_NAME, requests_of
@@ -24,9 +25,6 @@ from alignup.text.json_text import decode_json
 if TYPE_CHECKING:
     from alignup.control_plane.api_server.objects import WatchedPod
     from alignup.kubernetes.pod import Pod
-
-# The annotation of a pod that names the nodes of its place, parted by commas.
-PLACE: Final = "alignup.dev/place"
 
 # What the key of the label begins with by which a pod gets another place later: its uid follows. No
 # kubelet may give its node a label of this prefix (the admission plugin NodeRestriction).
@@ -215,7 +213,7 @@ class GatedPodReader:
 
         is_bound = bool(pod_object.spec.node_name) or pod_object.has_ended
         try:
-            return self._reader.read(pod_object) if is_bound else self._waiting(pod_object)
+            return self._bound(pod_object) if is_bound else self._waiting(pod_object)
         except AlignupError as error:
             watched = objects.pod_without_requests(pod_object, error)
             gates = _gates(pod_object.spec)
@@ -230,6 +228,19 @@ class GatedPodReader:
                 other_gates=tuple(name for name in gates if name != GATE),
                 fault=f"the pod cannot be read: {error}",
             )
+
+    def _bound(self, pod_object: GatedPodObject) -> WatchedPod:
+        watched = self._reader.read(pod_object)
+        if (
+            pod_object.spec.node_name
+            and pod_object.spec.scheduler_name == self._scheduler
+            and asks_exclusively(watched.pod)
+            and watched.owner not in OF_A_NODE
+            and not watched.is_copy
+            and not _place(pod_object)
+        ):
+            return replace(watched, is_ungated=True)
+        return watched
 
     def _waiting(self, pod_object: GatedPodObject) -> WaitingPod:
         metadata = pod_object.metadata

@@ -53,6 +53,7 @@ class AskedCluster(Record):
         unknown: nodes that publish nothing, or nothing that can be read.
         waiting: pods that are bound to no node.
         rules: who may go for whom.
+        has_places: whether some pod has a place from the keeper of the gates.
     """
 
     nodes: Mapping[str, Node]
@@ -60,6 +61,7 @@ class AskedCluster(Record):
     unknown: tuple[str, ...]
     waiting: tuple[objects.WatchedPod, ...]
     rules: Rules
+    has_places: bool = False
 
     def cluster(self) -> Cluster:
         """Return the nodes as a cluster.
@@ -95,6 +97,13 @@ async def read_cluster(api: api_client.Api) -> AskedCluster:
     """
     state = ClusterState()
     reader = objects.PodReader()
+    placed: list[str] = []
+
+    def decode_pod(item: msgspec.Raw) -> objects.WatchedPod:
+        pod_object = objects.decode_pod(item)
+        if objects.PLACE in (pod_object.metadata.annotations or {}):
+            placed.append(pod_object.metadata.uid)
+        return reader.read(pod_object)
 
     async def read(path: str, decode: Callable[[msgspec.Raw], Any]) -> list[Any]:
         decoded = []
@@ -114,7 +123,7 @@ async def read_cluster(api: api_client.Api) -> AskedCluster:
 
     nodes, pods, reports, budgets = await asyncio.gather(
         read(api_client.NODES, objects.decode_node),
-        read(api_client.PODS, lambda item: reader.read(objects.decode_pod(item))),
+        read(api_client.PODS, decode_pod),
         read(api_client.TOPOLOGIES, decode_report),
         read(api_client.BUDGETS, objects.decode_budget),
     )
@@ -138,6 +147,7 @@ async def read_cluster(api: api_client.Api) -> AskedCluster:
         tuple(sorted(labels.keys() - nodes_by_name.keys())),
         tuple([pod for pod in pods if not pod.node and not pod.is_leaving]),
         objects.rules_of(pods, budgets),
+        has_places=bool(placed),
     )
 
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from alignup.control_plane.api_server.api_client import ApiError
-from alignup.control_plane.gates import installation
+from alignup.control_plane.gates import installation, node_affinity
 from alignup.control_plane.gates.installation import GATE, admission_objects, install, uninstall
 from alignup.errors import AlignupError
 
@@ -151,4 +151,4 @@ def test_the_policy_names_the_gate_that_the_code_knows() -> None:
     assert f'"{GATE}"' in mutation["applyConfiguration"]["expression"]
     assert policy["spec"]["failurePolicy"] == "Ignore"
     labels = binding["spec"]["matchResources"]["namespaceSelector"]["matchLabels"]
-    assert labels == {installation.NAMESPACE_LABEL: "enabled"}
+    assert labels == {node_affinity.NAMESPACE_LABEL: "enabled"}

@@ -7,7 +7,7 @@ import json
 from alignup.control_plane.gates.keeper_metrics import KeeperMetrics
 from inputs.keepers import grouped_pod, keeper_of, let_go
 from inputs.waiting_pods import GATED_READER, gated_object, waiting_pod
-from inputs.watched_objects import watched
+from inputs.watched_objects import pod_object, watched
 
 
 class Told:
@@ -120,3 +120,18 @@ def test_what_pods_wait_for_is_said_by_the_leader_alone() -> None:
 
     told.gone("uid-k", 50.0)
     assert told.values()["waiting_by_reason_pods"]['{reason="other_gate"}'] == 0
+
+
+def test_ungated_pods_are_warned_of_beside_gated_ones_only() -> None:
+    told = Told("a")
+    told.seen(GATED_READER.decode(json.dumps(pod_object("u", "a", cpu=2)).encode()), 1.0)
+    assert told.values()["ungated_pods"] == 1
+    assert told.metrics.warning(1.0) == ""
+    told.seen(waiting_pod("p", cpu=4), 2.0)
+    assert "such as default/u on node a" in told.metrics.warning(2.0)
+
+    told.metrics.pods_listed([], 3.0)
+    assert told.values()["ungated_pods"] == 0
+    told.seen(GATED_READER.decode(json.dumps(pod_object("u", "a", cpu=2)).encode()), 1.0)
+    told.gone("uid-u", 4.0)
+    assert told.values()["ungated_pods"] == 0
