@@ -17,6 +17,7 @@ from alignup.cluster.ranking import replicas_that_fit
 from alignup.errors import InputError
 from alignup.kubernetes.manifest import read_pod
 from alignup.node import Node
+from alignup.records import replace
 from inputs.machines import machine_of
 
 POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
@@ -46,8 +47,23 @@ def members(*cpus):
     return [pod(f"m{number}", amount) for number, amount in enumerate(cpus)]
 
 
+def with_policy(member):
+    """Return a pod that brings a policy of its own."""
+    key = "scheduling.koordinator.sh/numa-topology-spec"
+    return replace(member, annotations={key: '{"numaTopologyPolicy": "Restricted"}'})
+
+
 def cluster_of(*nodes):
     return Cluster.from_nodes({f"n{number}": node for number, node in enumerate(nodes)})
+
+
+def test_a_member_whose_policy_no_node_can_have_is_left_out():
+    """A kubelet has no policy for more than eight NUMA nodes."""
+    first, second = members(2, 1)
+    cluster = cluster_of(node("none", numa_nodes=9, cores=1))
+    plan = place_group(cluster, [first, with_policy(second)])
+    assert [place.pod.name for place in plan.places] == [first.name]
+    assert [pod.name for pod in plan.left_out] == [second.name]
 
 
 def is_carried_out(cluster, plan) -> bool:
