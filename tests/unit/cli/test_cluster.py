@@ -162,6 +162,8 @@ def test_outside_a_pod_a_kubeconfig_is_needed(alignup, monkeypatch) -> None:
         (["--machine", "no such"], ["one of the catalog"]),
         (["--machine", "align-up-article", "--nodes", "x"], ["either --nodes or --machine"]),
         (["--machine", "align-up-article", "--label", "x"], ["KEY=VALUE"]),
+        (["--machine", "align-up-article", "--label", "=x"], ["KEY=VALUE"]),
+        (["--machine", "no such", "--label", "x=", "--label", "y=a=b"], ["one of the catalog"]),
         (["--machine", "align-up-article", "--listen", "x"], ["HOST:PORT"]),
         (
             ["--machine", "align-up-article", "--podresources-dir", "/x" * 60],
