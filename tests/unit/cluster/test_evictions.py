@@ -12,8 +12,10 @@ import pytest
 
 from alignup import Node, Pod, plan_room
 from alignup.cluster import Cluster
-from alignup.cluster.evictions import Rules, Standing, fewest_victims
+from alignup.cluster.evictions import Rules, Standing, admits, fewest_victims
 from alignup.errors import InputError
+from alignup.records import replace
+from inputs.machines import machine_of
 from inputs.strategies import seeds
 from inputs.watched_objects import description, watched
 
@@ -35,6 +37,18 @@ def node(*pods: Pod, has_gpus: bool = True, **kubelet: str) -> Node:
     for pod in pods:
         new_node.admit(pod)
     return new_node
+
+
+def test_a_node_takes_no_pod_twice_and_none_whose_policy_it_cannot_have() -> None:
+    """A kubelet has no policy for more than eight NUMA nodes."""
+    old, new = pod("old", 1), pod("new", 1)
+    key = "scheduling.koordinator.sh/numa-topology-spec"
+    single = replace(new, annotations={key: '{"numaTopologyPolicy": "SingleNUMANode"}'})
+    numa_nodes = Node.from_dict({"machine": machine_of(9, 1), "kubelet": {}})
+    assert admits(node(old), new)
+    assert not admits(node(old), old)
+    assert admits(numa_nodes, new)
+    assert not admits(numa_nodes, single)
 
 
 def whole(node: Node) -> Node:
