@@ -61,6 +61,16 @@ def test_the_words_of_each_rejection_are_found(message, around):
     assert "{" not in meaning.cause + meaning.repair
 
 
+@pytest.mark.parametrize("between", [" ", "\n", " \n  ", ""])
+def test_the_sentence_behind_the_words_may_stand_in_another_line(between):
+    """As where an error is wrapped, or only its first line is quoted."""
+    words = f"invalid Node Allocatable configuration.{between}"
+    for sentence in ("", "Resource cpu has a reservation of 9"):
+        meaning = meaning_of_start(words + sentence)
+        assert meaning is not None
+        assert meaning.message.text == "invalid Node Allocatable configuration. %s"
+
+
 @pytest.mark.parametrize("message", messages(Table.STATUSES), ids=lambda message: message.anchor)
 def test_the_words_of_each_status_are_found_among_others(message):
     words = f"0/9 nodes are available: 3 {said(message.text, 'a.b/c')}, 6 Too many pods."
