@@ -11,7 +11,9 @@ import os
 import random
 import shutil
 import tempfile
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,8 @@ import pytest
 from alignup.kubelet.check import check_node
 from alignup.kubelet.collect import collect
 from alignup.kubelet.layout import FolderFiles
+from alignup.kubelet.pod_resources import allocatable_from_wire, pods_from_wire
+from alignup.kubelet.pod_resources_client import SOCKET, ask_kubelet
 from alignup.kubelet.read import read_kubelet
 from inputs.kernel_trees import server
 from rig.lone_kubelet import NODE_NAME, KubeletRig, why_not
@@ -270,6 +274,57 @@ def test_a_kubelet_is_read_over_its_socket_and_collected(folder):
         kinds = [problem.kind for problem in check_node(files, {"config": rig.config_file})]
         assert kinds == ["stale-cpus"] * len(kinds)
         assert len(kinds) <= phases.count("Failed")
+
+
+class Watcher(threading.Thread):
+    """Asks a kubelet and checks its files, again and again, until `done` is set."""
+
+    def __init__(self, rig):
+        super().__init__()
+        self.rig, self.done = rig, threading.Event()
+        self.answers, self.stops = [], []
+
+    def run(self):
+        files = FolderFiles(self.rig.root)
+        while not self.done.is_set():
+            self.answers.append(ask_kubelet(files.path_of(SOCKET)))
+            findings = check_node(files, {"config": self.rig.config_file})
+            self.stops += [problem for problem in findings if problem.stops]
+
+
+def test_a_kubelet_is_checked_while_pods_come_and_go(folder):
+    """No answer gives anything to two containers, and no file is said to be wrong.
+
+    The kubelet writes what it gives a container in several steps, and lists a pod while it admits
+    it. Seen of 1.36.3 and 1.38.0-beta.0.
+    """
+    machine = server(sockets=2, cores=8, nodes=2, memory=16 << 20)
+    rng = random.Random(3)
+    with KubeletRig(folder, machine, {}, {"nvidia.com/gpu": gpus(2)}) as rig:
+        watcher = Watcher(rig)
+        watcher.start()
+        try:
+            for number in range(0, PODS, 4):
+                batch = [random_pod(rng, number + place) for place in range(4)]
+                with ThreadPoolExecutor(4) as threads:
+                    list(threads.map(rig.admit, batch))
+                    list(threads.map(rig.remove, (pod["metadata"]["name"] for pod in batch)))
+        finally:
+            watcher.done.set()
+            watcher.join()
+
+    assert watcher.stops == []
+    assert any(pods_from_wire(listed) for listed, _ in watcher.answers)
+    for listed, allocatable in watcher.answers:
+        holders = [member for pod in pods_from_wire(listed) for member in pod.containers]
+        usable = allocatable_from_wire(allocatable)
+        cpus = [cpu for member in holders for cpu in member.cpus]
+        assert len(set(cpus)) == len(cpus)
+        assert set(cpus) <= set(usable.cpus)
+        devices = [
+            device for member in holders for ids in member.devices.values() for device in ids
+        ]
+        assert len(set(devices)) == len(devices)
 
 
 def test_a_kubelet_without_managers_is_read(folder):

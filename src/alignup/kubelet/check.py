@@ -15,6 +15,7 @@ are refused. The rules of the admission that follows a start are those of `align
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from functools import cache, partial
 from itertools import chain, combinations
@@ -32,6 +33,7 @@ from alignup.kubelet.layout import (
     NodeFiles,
 )
 from alignup.kubelet.messages import DRAIN_AND_DELETE, meaning_of_rejection
+from alignup.kubelet.pod_resources_client import socket_of
 from alignup.kubelet.read import (
     KubeletOptions,
     NodeRecords,
@@ -82,6 +84,10 @@ _DELETE_AFTER_BOOT: Final = (
     "stop the kubelet, delete the file, and start the kubelet (after a boot no container runs, and "
     "nothing is to be drained)"
 )
+# Seconds after which the files of a kubelet that runs are read again. It writes what a container is
+# given in several steps: the shared pool without its CPUs, then its CPUs
+# (`allocateCPUs` and `Allocate` of cpumanager/policy_static.go).
+_AGAIN: Final = (0.2, 0.3)
 # Less than this part of a NUMA node's memory is a difference between two boots.
 _DRIFT: Final = 50
 
@@ -138,6 +144,8 @@ def _facts_by_kind() -> dict[str, dict[str, str]]:
 def check_node(files: NodeFiles, options: KubeletOptions) -> list[Finding]:
     """Return all that is wrong with the files of a kubelet.
 
+    Where one runs, what is wrong for a moment only does not count, as while it admits a container.
+
     Args:
         files: the node's files.
         options: as those of `read_kubelet_node`; `devices` and `kubelet_dir` do not matter.
@@ -146,10 +154,21 @@ def check_node(files: NodeFiles, options: KubeletOptions) -> list[Finding]:
         InputError: there is no file of a kubelet, or something else than a state file is damaged.
     """
     places = {path: files.place(path) for path in _FILES.values()}
-    return [
-        replace(problem, file=places.get(problem.file, problem.file))
-        for problem in _findings(files, options)
-    ]
+    findings = _findings(files, options)
+    pauses = _AGAIN if socket_of(files) else ()
+    for pause in pauses:
+        if not findings:
+            break
+
+        time.sleep(pause)
+        before = {(problem.kind, problem.file) for problem in findings}
+        findings = [
+            problem
+            for problem in _findings(files, options)
+            if (problem.kind, problem.file) in before
+        ]
+
+    return [replace(problem, file=places.get(problem.file, problem.file)) for problem in findings]
 
 
 def _findings(files: NodeFiles, options: KubeletOptions) -> list[Finding]:

@@ -5,6 +5,8 @@ That one is asked over its unix socket, which needs the extra `kubelet`.
 
 from __future__ import annotations
 
+import time
+from contextlib import suppress
 from stat import S_ISSOCK
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +26,12 @@ _SERVICE: Final = "/v1.PodResourcesLister/"
 _OPTIONS: Final = (("grpc.max_receive_message_length", 16 << 20), ("grpc.enable_retries", 0))
 
 _SECONDS: Final = 5.0
+
+# The kubelet answers a hundred questions a second of all who ask it, ten at once, and refuses the
+# others with these words (`pkg/kubelet/apis/grpc/ratelimit.go`). gRPC has that code for other
+# reasons too.
+_RATE_LIMIT: Final = "rejected by rate limit"
+_PAUSE: Final = 0.05
 SOCKET: Final = f"{layout.KUBELET}/pod-resources/kubelet.sock"
 
 
@@ -58,17 +66,22 @@ def answers_of_kubelet(files: NodeFiles) -> tuple[dict[str, Any], dict[str, Any]
 
     A kubelet that does not answer, and a missing extra, are warned of.
     """
+    socket = socket_of(files)
+    try:
+        return None if socket is None else ask_kubelet(socket)
+    except InputError as error:
+        warn(f"no PodResources answers: {error}")
+        return None
+
+
+def socket_of(files: NodeFiles) -> Path | None:
+    """Return the socket in a kubelet's folder; None: there is none, and so no kubelet that runs."""
     if not isinstance(files, layout.FolderFiles):
         return None
 
-    socket = files.path_of(SOCKET)
-    try:
-        if S_ISSOCK(socket.stat().st_mode):
-            return ask_kubelet(socket)
-    except OSError:
-        return None
-    except InputError as error:
-        warn(f"no PodResources answers: {error}")
+    path = files.path_of(SOCKET)
+    with suppress(OSError):
+        return path if S_ISSOCK(path.stat().st_mode) else None
 
     return None
 
@@ -76,7 +89,7 @@ def answers_of_kubelet(files: NodeFiles) -> tuple[dict[str, Any], dict[str, Any]
 def ask_kubelet(socket: Path, seconds: float = _SECONDS) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the answers to List and GetAllocatableResources as plain objects.
 
-    They have the names of the `.proto` file.
+    They have the names of the `.proto` file. A kubelet that is asked by too many is asked again.
 
     Args:
         socket: of the kubelet.
@@ -98,12 +111,19 @@ def ask_kubelet(socket: Path, seconds: float = _SECONDS) -> tuple[dict[str, Any]
         question = channel.unary_unary(
             f"{_SERVICE}{call}", wire.Nothing.SerializeToString, answer.FromString
         )
-        try:
-            message = question(wire.Nothing(), seconds)
-        except grpc.RpcError as error:
-            status = error.code().name.lower()
-            detail = error.details() or "no reason given"
-            raise InputError(f"{call} failed: {status}: {detail} at {socket}") from None
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                message = question(wire.Nothing(), max(deadline - time.monotonic(), _PAUSE))
+                break
+            except grpc.RpcError as error:
+                detail = error.details() or "no reason given"
+                if detail == _RATE_LIMIT and time.monotonic() + _PAUSE < deadline:
+                    time.sleep(_PAUSE)
+                    continue
+
+                status = error.code().name.lower()
+                raise InputError(f"{call} failed: {status}: {detail} at {socket}") from None
 
         plain: dict[str, Any] = MessageToDict(message, preserving_proto_field_name=True)
         return plain

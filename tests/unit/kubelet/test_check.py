@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
+import socket
 
 import pytest
 
@@ -90,6 +92,68 @@ def test_of_a_pod_with_memory_as_a_whole_the_parts_of_its_containers_do_not_coun
 
 def test_what_a_kubelet_wrote_has_no_findings():
     assert check_node(open_node(EXAMPLE / "root.tar.xz"), {}) == []
+
+
+@pytest.fixture
+def running_place(place):
+    """Return the files of a kubelet that runs, which is told by its socket."""
+    path = place.state / "pod-resources/kubelet.sock"
+    path.parent.mkdir()
+    with socket.socket(socket.AF_UNIX) as listener:
+        folder = os.open(path.parent, os.O_RDONLY)  # a socket's path is short
+        try:
+            listener.bind(f"/proc/self/fd/{folder}/{path.name}")
+        finally:
+            os.close(folder)
+        yield place
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_what_is_wrong_for_a_moment_while_a_kubelet_runs_is_no_finding(
+    running_place, tmp_path, monkeypatch, name
+):
+    """As the CPUs that it has taken out of the pool, and not noted for their container yet."""
+    shutil.copytree(
+        running_place.root,
+        tmp_path / "intact",
+        symlinks=True,
+        ignore=shutil.ignore_patterns("kubelet.sock"),
+    )
+    pauses = []
+
+    def write_on(seconds):
+        pauses.append(seconds)
+        if len(pauses) == 2:
+            shutil.rmtree(running_place.root)
+            shutil.copytree(tmp_path / "intact", running_place.root, symlinks=True)
+
+    monkeypatch.setattr("alignup.kubelet.check.time.sleep", write_on)
+    spoil, kinds, _ = FAULTS[name]
+    if name == "foreign owner" and os.geteuid():
+        pytest.skip("needs root")
+    spoil(running_place)
+    assert check_node(FolderFiles(running_place.root), {"kubelet_version": "1.36"}) == []
+    assert len(pauses) == (2 if kinds else 0)
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_what_stays_wrong_while_a_kubelet_runs_is_a_finding(running_place, monkeypatch, name):
+    pauses = []
+    monkeypatch.setattr("alignup.kubelet.check.time.sleep", pauses.append)
+    spoil, kinds, _ = FAULTS[name]
+    if name == "foreign owner" and os.geteuid():
+        pytest.skip("needs root")
+    spoil(running_place)
+    findings = check_node(FolderFiles(running_place.root), {"kubelet_version": "1.36"})
+    assert {problem.kind for problem in findings} == kinds
+    assert len(pauses) == (2 if kinds else 0)
+
+
+def test_files_without_a_kubelet_are_read_once(place, monkeypatch):
+    monkeypatch.setattr("alignup.kubelet.check.time.sleep", pytest.fail)
+    without_cpus = next(spoil for spoil, kinds, _ in FAULTS.values() if kinds == {"cpus-changed"})
+    without_cpus(place)
+    assert check_node(FolderFiles(place.root), {"kubelet_version": "1.36"})
 
 
 def test_a_configuration_that_a_kubelet_refuses_is_a_finding(place):

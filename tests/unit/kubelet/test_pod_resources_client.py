@@ -111,6 +111,45 @@ def test_a_kubelet_that_fails_without_a_word_gives_no_reason(serve):
         ask_kubelet(socket)
 
 
+def refusing(words, times):
+    """Return a handler of List that refuses so many questions, and a list with an item for each."""
+    questions = []
+
+    def handler(_request, context):
+        questions.append(1)
+        if len(questions) <= times:
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, words)
+        return answer("List")
+
+    return handler, questions
+
+
+@pytest.mark.parametrize("times", [1, 2, 7])
+def test_a_kubelet_that_is_asked_by_too_many_is_asked_again(serve, times):
+    """It answers a hundred questions a second of all who ask; so does 1.38.0-beta.0."""
+    handler, questions = refusing("rejected by rate limit", times)
+    allocatable = answer("GetAllocatableResources")
+    socket = serve(List=handler, GetAllocatableResources=lambda _request, _context: allocatable)
+    listed, _ = ask_kubelet(socket)
+    assert listed["pod_resources"]
+    assert len(questions) == times + 1
+
+
+def test_a_kubelet_that_refuses_all_questions_is_an_error_in_time(serve):
+    handler, questions = refusing("rejected by rate limit", 1000)
+    socket = serve(List=handler)
+    with pytest.raises(InputError, match="List failed: resource_exhausted: rejected by rate limit"):
+        ask_kubelet(socket, seconds=0.3)
+    assert 1 < len(questions) < 10
+
+
+def test_an_answer_that_is_refused_for_another_reason_is_asked_for_once(serve):
+    handler, questions = refusing("received message larger than max", 1000)
+    with pytest.raises(InputError, match="larger than max"):
+        ask_kubelet(serve(List=handler))
+    assert len(questions) == 1
+
+
 def test_nobody_behind_the_socket_is_one_line(folder):
     with pytest.raises(InputError, match="List failed"):
         ask_kubelet(folder / "kubelet.sock", seconds=0.5)
