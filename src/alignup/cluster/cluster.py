@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 Ints: TypeAlias = "npt.NDArray[np.int64]"
+Bools: TypeAlias = "npt.NDArray[np.bool_]"
 Truths: TypeAlias = "npt.NDArray[np.bool_]"
 
 

@@ -11,6 +11,7 @@ from alignup.errors import AlignupError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from alignup.cluster.cluster import Bools
     from alignup.control_plane.gates.decisions import Counts
     from alignup.control_plane.gates.kept_nodes import KeptNodes
     from alignup.control_plane.gates.places import Places, UnadmittedPods
@@ -80,9 +81,13 @@ class NodeChoice:
         except AlignupError:  # it asks for more than anything here can be judged by
             return []
 
+        if not ordered:
+            return []
+
+        alone = self._taken_alone(pod)
         chosen: list[str] = []
         for name in ordered:
-            if name not in without and self.takes(pod, name):
+            if name not in without and self._takes(pod, name, alone):
                 chosen.append(name)
                 if len(chosen) == most:
                     break
@@ -95,6 +100,33 @@ class NodeChoice:
 
     def takes(self, pod: WaitingPod, name: str) -> bool:
         """Return whether a node that would align a pod may be its place."""
+        return self._takes(pod, name, self._taken_alone(pod))
+
+    def why_not(self, pod: WaitingPod, names: Sequence[str]) -> list[str]:
+        """Return why each of some nodes that would align a pod is not its place, in a few words.
+
+        Empty: it is. What a scheduler refuses comes in its words.
+        """
+        alone = self._taken_alone(pod)
+        return [self._why_not(pod, name, alone) for name in names]
+
+    def _why_not(self, pod: WaitingPod, name: str, alone: Bools) -> str:
+        if name not in self._nodes.objects:
+            return "node(s) had no Node object"
+
+        words = self._nodes.refusal(pod, name)
+        if words:
+            return words
+        if self._kept.is_for_another(pod, name):
+            return KEPT
+        return "" if self._is_open_to(pod, name, alone) else UNREPORTED
+
+    def _takes(self, pod: WaitingPod, name: str, alone: Bools) -> bool:
+        """Return what `takes` does, with the answer of `_taken_alone`."""
+        return self._is_open_to(pod, name, alone) and not self._nodes.refusal(pod, name)
+
+    def _is_open_to(self, pod: WaitingPod, name: str, alone: Bools) -> bool:
+        """Return whether a node may be a pod's place but for what its scheduler says."""
         if name not in self._nodes.objects or name in self._state.uncertain:
             return False
         if self._kept.is_closed_to(pod, name):
@@ -104,24 +136,7 @@ class NodeChoice:
         if not self._places.are_copies(kind, name) or not self._unadmitted.are_copies(kind, name):
             return False
 
-        if not self._is_in_step(name) or self._nodes.refusal(pod, name):
-            return False
-        return self._fits_alone(pod, name)
-
-    def why_not(self, pod: WaitingPod, name: str) -> str:
-        """Return why a node that would align a pod is not its place, in a few words; empty: it is.
-
-        What a scheduler refuses comes in its words.
-        """
-        if name not in self._nodes.objects:
-            return "node(s) had no Node object"
-
-        words = self._nodes.refusal(pod, name)
-        if words:
-            return words
-        if self._kept.is_for_another(pod, name):
-            return KEPT
-        return "" if self.takes(pod, name) else UNREPORTED
+        return self._is_in_step(name) and bool(alone[self._state.view.numbers([name])[0]])
 
     def kinds_that_fit(self, kinds: KindTable, name: str) -> list[Kind]:
         """Return of some kinds those of which a node might take a pod now."""
@@ -152,21 +167,20 @@ class NodeChoice:
         answer = view.verdicts(pod.watched.pod, self._state.strategy)
         names = view.names
         count = len(view.cluster.nodes)
+        alone = self._taken_alone(pod)
         return {
             number: self._nodes.most_of(pod, names[number])
             for number in np.flatnonzero(answer.admitted[:count]).tolist()
-            if self.takes(pod, names[number])
+            if self._takes(pod, names[number], alone)
         }
 
-    def _fits_alone(self, pod: WaitingPod, name: str) -> bool:
-        """Return whether a node would align a pod if no other one were there.
+    def _taken_alone(self, pod: WaitingPod) -> Bools:
+        """Return by number which nodes would align a pod if no other one were there.
 
         Some pods fit only beside others, which keep their first container from what the next one
         needs. These may end before the kubelet gets the pod.
         """
-        view = self._state.view
-        helps = view.empty_admits(pod.watched.pod, self._state.strategy)
-        return bool(helps[view.numbers([name])[0]])
+        return self._state.view.empty_admits(pod.watched.pod, self._state.strategy)
 
     def _is_in_step(self, name: str) -> bool:
         """Return whether a node has not reported the end of a pod before the API server did.

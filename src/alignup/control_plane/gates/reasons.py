@@ -175,9 +175,8 @@ class Reasons:
 
         names = view.names
         unaligned = []
-        for number, name in enumerate(names):
+        for number, words in enumerate(keeper.choice.why_not(pod, names)):
             is_admitted = bool(judged.admitted[number])
-            words = keeper.choice.why_not(pod, name)
             if words and (is_admitted or words != UNREPORTED):
                 causes[words] += 1
             elif is_admitted:

@@ -123,7 +123,8 @@ class WaitReasons:
 
         aligning = np.flatnonzero(admitted)[:_NODES].tolist()
         names = view.names
-        reasons = {_category(keeper.choice.why_not(pod, names[number])) for number in aligning}
+        refusals = keeper.choice.why_not(pod, [names[number] for number in aligning])
+        reasons = {_category(words) for words in refusals}
         return next((reason for reason in _NEAREST if reason in reasons), UNALIGNED)
 
 

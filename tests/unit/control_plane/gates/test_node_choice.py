@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 
 import pytest
 
+from alignup.control_plane.gates.node_choice import UNREPORTED
 from alignup.control_plane.scheduler.cluster_state import SLOWEST_REPORT
 from alignup.kubelet.node_resource_topology.report import Description
 from alignup.kubernetes.node_fit import NodeObject
@@ -65,3 +67,50 @@ def test_a_pod_that_fits_only_beside_another_one_gets_no_place() -> None:
     assert keeper.decide(now) == []
     keeper.pod_gone("uid-beside", now)
     assert keeper.decide(now) == []
+
+
+def test_a_node_is_asked_once_by_its_scheduler_and_a_pod_read_once_for_all_nodes(
+    monkeypatch,
+) -> None:
+    """Both are most of the time that reasons take, of which there is one for each node."""
+    names = [f"n{number}" for number in range(20)]
+    keeper = keeper_of(*names)
+    questions = Counter()
+
+    def counting(owner, method):
+        original = getattr(owner, method)
+
+        def counted(*args, **options):
+            questions[method] += 1
+            return original(*args, **options)
+
+        monkeypatch.setattr(owner, method, counted)
+
+    counting(keeper.nodes, "refusal")
+    counting(keeper.state.view, "empty_admits")
+    pod = waiting_pod("p", cpu=2)
+    assert keeper.choice.why_not(pod, names) == [""] * 20
+    assert questions == {"refusal": 20, "empty_admits": 1}
+    questions.clear()
+    assert len(keeper.choice.capacities(pod)) == 20
+    assert questions == {"refusal": 20, "empty_admits": 1}
+
+
+def test_why_not_says_what_comes_first() -> None:
+    keeper = keeper_of("cordoned", "kept", "busy", "free")
+    keeper.node_seen(node("cordoned", is_unschedulable=True), 1)
+    keeper.kept.reserve("kept", waiting_pod("large", cpu=4))
+    keeper.pod_seen(bound("other", "busy", cpu=1), 1)
+    keeper.nodes.gone("gone")
+    pod = waiting_pod("p", cpu=2)
+    names = ["cordoned", "kept", "busy", "free", "gone"]
+    words = keeper.choice.why_not(pod, names)
+    assert words == [
+        "node(s) were unschedulable",
+        "node(s) were kept for a pod that has waited longer",
+        UNREPORTED,
+        "",
+        "node(s) had no Node object",
+    ]
+    for name, text in zip(names, words, strict=True):
+        assert keeper.choice.takes(pod, name) is (not text)

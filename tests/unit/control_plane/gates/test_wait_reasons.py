@@ -100,9 +100,9 @@ def test_kinds_are_looked_at_in_turn_and_few_nodes_of_each(monkeypatch: pytest.M
     asked: list[str] = []
     why_not = keeper.choice.why_not
 
-    def counting(pod, name):
-        asked.append(pod.watched.pod.name)
-        return why_not(pod, name)
+    def counting(pod, names):
+        asked.extend([pod.watched.pod.name] * len(names))
+        return why_not(pod, names)
 
     monkeypatch.setattr(keeper.choice, "why_not", counting)
     for look in range(4):
