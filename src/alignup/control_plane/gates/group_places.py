@@ -5,6 +5,7 @@ How far a group is, and in which steps it goes, is said in `waiting_groups`.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from alignup.cluster.pod_groups import GroupPlan, place_group
@@ -162,24 +163,35 @@ class GroupPlaces:
         return [Plan(pod, "") for pod in stale if before.get(pod.uid) != pod.version]
 
     def plan(self, members: Mapping[str, WaitingPod]) -> GroupPlan:
-        """Return places for members, by uid, on copies of the nodes."""
+        """Return places for members, by uid, on copies of the nodes.
+
+        Members of different demands come to one node only where they do not fit otherwise, and
+        where each order of them is admitted.
+        """
         pods = [member.watched.pod for member in members.values()]
         cluster = self._state.view.cluster
         if not cluster.nodes or not pods:
             return GroupPlan(left_out=tuple(pods))
 
         self._counts.judged += 1
-        room = GroupRoom(len(cluster), members, self._choice.capacities)
+        room = GroupRoom(
+            len(cluster), members, self._choice.capacities, self._choice.most_beside_members
+        )
+        place = partial(
+            place_group,
+            cluster,
+            pods,
+            strategy=self._state.strategy,
+            kind_of=lambda pod: members[pod.uid].kind,
+        )
         try:
-            return place_group(
-                cluster,
-                pods,
-                room,
-                strategy=self._state.strategy,
-                kind_of=lambda pod: members[pod.uid].kind,
-            )
+            plan = place(room)
+            if plan.left_out and len({member.kind for member in members.values()}) > 1:
+                plan = min(plan, place(room.mixing()), key=lambda plan: len(plan.left_out))
         except AlignupError:  # one asks for more than anything here can be judged by
             return GroupPlan(left_out=tuple(pods))
+
+        return plan
 
     def _place(self, group: WaitingGroup, now: float) -> list[Plan]:
         """Give places to as many members as have to run together, or to none."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from alignup.cluster.admission_orders import admits_in_any_order
+from alignup.control_plane.scheduler.node_state import ExactMember
 from alignup.errors import AlignupError
 
 if TYPE_CHECKING:
@@ -37,7 +40,8 @@ class NodeChoice:
       may end before its kubelet gets the new one.
     - No place is given on a node whose report lacks a pod that the API server lists: the scheduler
       has not heard of that pod's end.
-    - Nor on one that is kept for another pod, or where a pod that is not a copy is on its way.
+    - Nor on one that is kept for another pod, or where a pod that is not a copy is on its way;
+      members of a group may come there together where each order of them is admitted.
     """
 
     def __init__(
@@ -132,8 +136,7 @@ class NodeChoice:
         if self._kept.is_closed_to(pod, name):
             return False
 
-        kind = pod.kind
-        if not self._places.are_copies(kind, name) or not self._unadmitted.are_copies(kind, name):
+        if not self._has_only_copies(pod, name) and not self._goes_beside_members(pod, name):
             return False
 
         return self._is_in_step(name) and bool(alone[self._state.view.numbers([name])[0]])
@@ -173,6 +176,73 @@ class NodeChoice:
             for number in np.flatnonzero(answer.admitted[:count]).tolist()
             if self._takes(pod, names[number], alone)
         }
+
+    def most_beside_members(
+        self, number: int, pod: WaitingPod, others: Sequence[WaitingPod], most: int
+    ) -> int:
+        """Return how many copies of a pod a node takes beside others that are to come there.
+
+        By sums, and by NUMA nodes in whatever order all of them come: beside the pods that are
+        there, and without these.
+
+        Args:
+            number: that of the node, which takes each of the pods by itself.
+            pod: the pod.
+            others: the others.
+            most: the most to return.
+        """
+        name = self._state.view.names[number]
+        member = self._state.members[name]
+        if not isinstance(member, ExactMember) or any(
+            each.watched.pod.constraints.host_ports for each in (pod, *others)
+        ):
+            return 0
+
+        free = Counter(self._nodes.free(name))
+        free["pods"] -= self._nodes.load(name).pods + len(others)
+        for other in others:
+            free.subtract(other.kind.requests)
+
+        most = min(most, pod.kind.most_in(free), free["pods"])
+        pods = [other.watched.pod for other in others]
+        for count in range(most):
+            pods.append(pod.watched.pod.renamed(uid=f"{pod.uid}/{count}"))
+            if not all(admits_in_any_order(node, pods) for node in (member.node, member.template)):
+                return count
+
+        return max(0, most)
+
+    def _goes_beside_members(self, pod: WaitingPod, name: str) -> bool:
+        """Return whether a pod may go where its plan says, though others are on their way there.
+
+        They are of its group, and each order of all of them is admitted: that was found out when
+        the plan was made, which a keeper that starts anew goes on with.
+        """
+        membership = pod.watched.membership
+        member = self._state.members[name]
+        if pod.planned != name or membership is None or not isinstance(member, ExactMember):
+            return False
+
+        coming = [member.pods[uid] for uid in member.unsettled]
+        if not all(
+            other.membership is not None
+            and other.membership.key == membership.key
+            and member.node.manager.has_pod(other.pod.uid)
+            for other in coming
+        ):
+            return False
+
+        settled = member.node.copy()
+        for other in coming:
+            settled.remove(other.pod.uid)
+
+        pods = [*(other.pod for other in coming), pod.watched.pod]
+        return all(admits_in_any_order(node, pods) for node in (settled, member.template))
+
+    def _has_only_copies(self, pod: WaitingPod, name: str) -> bool:
+        """Return whether all pods that a node has not reported yet are equal to one."""
+        kind = pod.kind
+        return self._places.are_copies(kind, name) and self._unadmitted.are_copies(kind, name)
 
     def _taken_alone(self, pod: WaitingPod) -> Bools:
         """Return by number which nodes would align a pod if no other one were there.

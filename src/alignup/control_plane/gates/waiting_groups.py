@@ -268,7 +268,7 @@ class WaitingGroups:
         for group in self:
             if group.is_refused:
                 kinds = {pod.kind for pod in group.waiting.values() if pod.needs_place}
-                group.gained += max((kind.most_in(free) for kind in kinds), default=0)
+                group.gained += sum(kind.most_in(free) for kind in kinds)
                 group.is_refused = group.fitting[0] + group.gained < group.needed
 
     def to_place(self, charged: Callable[[str], float]) -> list[WaitingGroup]:
@@ -342,14 +342,16 @@ def _order(group: WaitingGroup, charged: Callable[[str], float]) -> tuple[object
 class GroupRoom:
     """How many members of each kind a node may take, by all that is no matter of NUMA nodes.
 
-    A node that got a member takes no member of another kind: in which order its kubelet would get
-    them is not known.
+    In which order a node's kubelet gets the members that came to it is not known.
 
     Args:
         count: how many nodes there are.
         pods: the members by uid.
         most_of: returns by the index of a node how many pods like a member it takes at most; nodes
             that take none are left out.
+        most_beside: returns how many pods like a member a node takes at most beside others, in
+            whatever order they come: an index, the member, the others, and the most to return.
+        mixes: put members of different demands on a node, too.
     """
 
     def __init__(
@@ -357,14 +359,21 @@ class GroupRoom:
         count: int,
         pods: Mapping[str, WaitingPod],
         most_of: Callable[[WaitingPod], Mapping[int, int]],
+        most_beside: Callable[[int, WaitingPod, Sequence[WaitingPod], int], int],
+        *,
+        mixes: bool = False,
     ) -> None:
         self._count = count
         self._pods = pods
         self._most_of = most_of
+        self._most_beside = most_beside
+        self._mixes = mixes
         # By kind, what `most_of` says of the nodes as they are.
         self._empty: dict[Kind, Ints] = {}
-        # By index, the kind of the members that came to a node, and how many.
-        self._taken: dict[int, tuple[Kind, int]] = {}
+        # By index, kind and the kinds that came to the node, what `most_beside` says.
+        self._beside: dict[tuple[int, Kind, frozenset[tuple[Kind, int]]], int] = {}
+        # By index, the members that came to a node.
+        self._taken: dict[int, list[WaitingPod]] = {}
 
     def most(self, pod: Pod) -> Ints:
         """See `Room`."""
@@ -377,18 +386,42 @@ class GroupRoom:
             self._empty[kind] = most
 
         left: Ints = self._empty[kind].copy()
-        for index, (other, count) in self._taken.items():
-            left[index] = max(0, left[index] - count) if other is kind else 0
+        for index, others in self._taken.items():
+            if all(other.kind is kind for other in others):
+                left[index] = max(0, left[index] - len(others))
+            elif left[index] and self._may_join(member, others):
+                left[index] = min(left[index], self._count_beside(index, member, others))
+            else:
+                left[index] = 0
         return left
+
+    def _count_beside(self, index: int, member: WaitingPod, others: Sequence[WaitingPod]) -> int:
+        """Return how many members of a kind a node takes beside others, of those that there are."""
+        kinds = Counter(other.kind for other in others)
+        key = index, member.kind, frozenset(kinds.items())
+        if key not in self._beside:
+            equal = sum(each.kind is member.kind for each in self._pods.values())
+            self._beside[key] = self._most_beside(index, member, others, equal)
+        return self._beside[key]
+
+    def _may_join(self, member: WaitingPod, others: Sequence[WaitingPod]) -> bool:
+        demand = member.kind.demand
+        return self._mixes or all(other.kind.demand == demand for other in others)
 
     def add(self, index: int, pod: Pod) -> None:
         """See `Room`."""
-        kind = self._pods[pod.uid].kind
-        _, count = self._taken.get(index, (kind, 0))
-        self._taken[index] = kind, count + 1
+        self._taken.setdefault(index, []).append(self._pods[pod.uid])
 
     def fresh(self) -> GroupRoom:
         """See `Room`."""
-        room = GroupRoom(self._count, self._pods, self._most_of)
+        return self._copy(mixes=self._mixes)
+
+    def mixing(self) -> GroupRoom:
+        """Return such a room for members of different demands."""
+        return self._copy(mixes=True)
+
+    def _copy(self, *, mixes: bool) -> GroupRoom:
+        room = GroupRoom(self._count, self._pods, self._most_of, self._most_beside, mixes=mixes)
         room._empty = self._empty
+        room._beside = self._beside
         return room

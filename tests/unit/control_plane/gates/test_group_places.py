@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from itertools import permutations
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -160,7 +161,7 @@ def test_a_group_of_which_one_member_has_no_place_waits_and_takes_nothing() -> N
     assert pods.ungated().keys() == {"single", "m0", "m1", "m2", "m3"}
 
 
-def test_members_come_to_few_nodes_and_never_beside_members_of_another_kind() -> None:
+def test_members_come_to_few_nodes_and_to_nodes_of_their_own_where_there_are_any() -> None:
     pods = Pods("a", "b", "c", "d")
     pods.put(*[member(f"m{number}", cpu=cpus) for number, cpus in enumerate([1, 1, 2, 2])])
     pods.settle()
@@ -510,3 +511,119 @@ def test_a_number_that_is_changed_counts_and_of_different_ones_the_largest() -> 
     pods.put(member("m1", 4, cpu=4))
     assert pods.settle() == []
     assert pods.keeper.groups.of("uid-m0").words() == "2 of 4 members are there"
+
+
+def admits_each_order(names: list[str], sizes: dict[str, int]) -> bool:
+    """Return whether an empty node admits members, each of some CPUs, in each order."""
+    for order in set(permutations(sizes[name] for name in names)):
+        node = EMPTY.copy()
+        for number, cpus in enumerate(order):
+            pod = GatedPodReader().decode(json.dumps(pod_object(f"x{number}", "a", cpu=cpus)))
+            if not node.admit(pod.pod).admitted:
+                return False
+    return True
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_different_members_share_a_node_where_each_order_of_them_is_admitted(seed) -> None:
+    """On one node: exactly where a kubelet admits them in whatever order it gets them."""
+    random = Random(seed)
+    sizes = {f"m{number}": random.choice((1, 1, 2, 3)) for number in range(random.randint(2, 4))}
+    pods = Pods("a")
+    pods.put(*[member(name, len(sizes), cpu=cpus) for name, cpus in sizes.items()])
+    pods.settle()
+    assert pods.ungated().keys() == (sizes if admits_each_order([*sizes], sizes) else {}).keys()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_kubelet_rejects_a_member_whatever_comes_first(seed) -> None:
+    """On several nodes, of which some hold other pods."""
+    random = Random(seed)
+    pods = Pods("a", "b", "c")
+    for number in range(random.randint(0, 3)):
+        pods.put(gated_object(f"old{number}", cpu=random.choice((1, 2))))
+    pods.settle()
+    for name in pods.ungated():
+        pods.bind(name)
+    pods.start()
+
+    sizes = {f"m{number}": random.choice((1, 2, 3, 4)) for number in range(random.randint(2, 5))}
+    pods.put(*[member(name, len(sizes), cpu=cpus) for name, cpus in sizes.items()])
+    pods.settle()
+    places = {name: node for name, node in pods.ungated().items() if name in sizes}
+    assert len(places) in {0, len(sizes)}
+    for node in pods.nodes:
+        names = [name for name, place in places.items() if place == node]
+        assert admits_each_order(names, sizes)
+        for order in permutations(names):
+            kubelet = EMPTY.copy()
+            for name in [name for name in pods.objects if name.startswith("old")] + list(order):
+                if pods.ungated()[name] == node:
+                    assert kubelet.admit(
+                        pods.read(name).watched.pod if name in names else pods.read(name).pod
+                    )
+
+
+@pytest.mark.parametrize("written", range(5))
+@pytest.mark.parametrize("binds", [True, False])
+def test_a_keeper_that_is_killed_is_followed_by_one_that_finishes_what_shares_a_node(
+    written, binds
+) -> None:
+    pods = Pods("a")
+    pods.put(member("m0", 2, cpu=2), member("m1", 2, cpu=3))
+    patches: list[Any] = []
+    for _ in range(written):
+        patches = patches or pods.decide()
+        if patches:
+            pods.apply(patches.pop(0))
+    if binds:
+        for name in pods.ungated():
+            pods.bind(name)
+
+    pods.start()
+    pods.put(gated_object("other", cpu=1))
+    pods.settle()
+    assert {"m0", "m1"} <= pods.ungated().keys()
+
+
+def test_members_that_choose_their_nodes_otherwise_are_copies_there() -> None:
+    """Their kubelet sees no difference: no order has to be tried, however many there are."""
+    pods = Pods("a")
+    pods.nodes["a"] = NodeObject("a", allocatable=ROOM, labels={"zone": "east"})
+    pods.keeper.node_seen(pods.nodes["a"], 0)
+    selector = {"nodeSelector": {"zone": "east"}}
+    pods.put(*[member(f"m{n}", 6, cpu=1, spec=selector if n % 2 else {}) for n in range(6)])
+    pods.settle()
+    assert len(pods.ungated()) == 6
+
+
+@pytest.mark.parametrize("resource", ["pods", "cpu"])
+def test_members_share_a_node_only_within_its_sums(resource) -> None:
+    pods = Pods("a")
+    room = {**ROOM, resource: {"pods": 1, "cpu": 4500}[resource]}
+    pods.nodes["a"] = NodeObject("a", allocatable=room)
+    pods.keeper.node_seen(pods.nodes["a"], 0)
+    pods.put(member("m0", 2, cpu=2), member("m1", 2, cpu=3))
+    assert pods.settle() == []
+
+
+def test_members_with_ports_of_the_host_share_no_node() -> None:
+    pods = Pods("a")
+    m1 = member("m1", 2, cpu=3)
+    m1["spec"]["containers"][0]["ports"] = [{"containerPort": 80, "hostPort": 80}]
+    pods.put(member("m0", 2, cpu=2), m1)
+    assert pods.settle() == []
+
+
+@pytest.mark.parametrize("olds", [(1, 3), ()])
+def test_members_share_a_node_only_if_each_order_is_admitted_beside_the_pods_there(olds) -> None:
+    """Of one CPU and two left on the NUMA nodes a pod of one CPU may take the wrong one."""
+    pods = Pods("a")
+    for number, cpus in enumerate(olds):
+        old = pod_object(f"old{number}", "a", cpu=cpus)
+        old["metadata"]["annotations"] = {}
+        pods.put(old)
+    pods.start()
+    pods.put(member("m0", 2, cpu=1), member("m1", 2, cpu=2))
+    pods.settle()
+    assert ({"m0", "m1"} <= pods.ungated().keys()) is (not olds)

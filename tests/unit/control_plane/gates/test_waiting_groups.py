@@ -97,13 +97,26 @@ def test_a_group_that_was_refused_is_tried_again_once_there_may_be_room_for_all(
     assert not group.is_refused
 
 
-def test_room_is_for_members_of_one_kind_on_each_node() -> None:
+@pytest.mark.parametrize("mixes", [True, False])
+def test_room_beside_other_members_is_what_is_said_of_them(mixes) -> None:
     pods = {pod.uid: pod for pod in (read(member(f"m{n}", 4, cpu=1 + n // 2)) for n in range(4))}
     small, _, large, _ = pods.values()
-    room = GroupRoom(3, pods, lambda pod: {0: 2, 2: 5} if pod.kind is small.kind else {0: 1, 1: 1})
+    questions = []
+
+    def most_beside(index, pod, others, most) -> int:
+        questions.append((index, pod, list(others), most))
+        return 1
+
+    def most_of(pod) -> dict[int, int]:
+        return {0: 2, 2: 5} if pod.kind is small.kind else {0: 3, 1: 1}
+
+    room = GroupRoom(3, pods, most_of, most_beside)
+    room = room.mixing() if mixes else room
     plain = small.watched.pod
     assert room.most(plain).tolist() == [2, 0, 5]
     room.add(0, plain)
     assert room.most(plain).tolist() == [1, 0, 5]
-    assert room.most(large.watched.pod).tolist() == [0, 1, 0]
+    for _ in range(2):
+        assert room.most(large.watched.pod).tolist() == [int(mixes), 1, 0]
+    assert questions == ([(0, large, [small], 2)] if mixes else [])
     assert np.array_equal(room.fresh().most(plain), [2, 0, 5])
