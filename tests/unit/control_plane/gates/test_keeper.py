@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from random import Random
 
 import pytest
 from hypothesis import given as given_by_hypothesis
@@ -284,6 +285,7 @@ class World:
         lost = []
         for uid in sorted(self.given):
             number += 1
+            assert uid in server.places
             if number % 2 and not server.places[uid].is_open:
                 lost.append(self.given.pop(uid).pod)
 
@@ -313,11 +315,11 @@ class World:
             listing()
 
 
-@given_by_hypothesis(EVENTS)
-def test_nobody_waits_whom_a_node_would_take_and_no_kubelet_rejects_anybody(events) -> None:
-    """Only what changed is asked: asked anew, all nodes refuse all that wait.
+def check_all_moments(events) -> None:
+    """Check after each event what always holds.
 
-    Kubelets that admit pods at once reject none of those that were let go.
+    Only what changed is asked: asked anew, all nodes refuse all that wait. Kubelets that admit pods
+    at once reject none of those that were let go.
     """
     world = World()
     for event, number in events:
@@ -333,3 +335,16 @@ def test_nobody_waits_whom_a_node_would_take_and_no_kubelet_rejects_anybody(even
                 load.add(watched.pod)
             kept = keeper.nodes.load(name)
             assert (+kept.amounts, kept.pods) == (+load.amounts, load.pods)
+
+
+@given_by_hypothesis(EVENTS)
+def test_nobody_waits_whom_a_node_would_take_and_no_kubelet_rejects_anybody(events) -> None:
+    check_all_moments(events)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_keeper_that_comes_back_after_ten_minutes_gives_nothing_twice(seed) -> None:
+    """It goes again and again, in the middle of its patches, and pods come and end meanwhile."""
+    random = Random(seed)
+    often = ("new", "new", "bound", "ended", "report", "foreign", "let go", "away", "away")
+    check_all_moments([(random.choice(often), random.randrange(8)) for _ in range(60)])
