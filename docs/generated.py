@@ -36,6 +36,10 @@ WIDTH, HEIGHT, LEFT, EDGE = 420, 180, 80, 12
 WHOLE = 100
 """Ratios from which on nobody asks for decimals."""
 
+CODE = re.compile(r"(<code[^>]*>)(.*?)</code>", re.DOTALL)
+BREAKABLE = re.compile(r"(?<!\S)(?=\S*[-/?!}\])])\S{2,40}(?!\S)")
+"""A word with a character behind which a browser ends lines, no longer than a line of a phone."""
+
 SEARCHED = (
     ("dev/questions.md", {"exclude": True}),
     ("dev/", {"boost": 0.1}),
@@ -64,6 +68,27 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
         markdown = markdown.replace(CURVES, "\n".join(curves()))
 
     return markdown
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Mark words of code in sentences that a browser would break (a hook of MkDocs).
+
+    No style says that a hyphen within a word is no place for the end of a line.
+    """
+    blocks = re.split(r"(<pre.*?</pre>)", html, flags=re.DOTALL)
+    for place in range(0, len(blocks), 2):
+        blocks[place] = CODE.sub(with_marked_words, blocks[place])
+
+    return "".join(blocks)
+
+
+def with_marked_words(code: re.Match[str]) -> str:
+    """Return code whose words are marked, but for tags and for words too long for any line."""
+    parts = re.split(r"(<[^>]*>)", code[2])
+    for place in range(0, len(parts), 2):
+        parts[place] = BREAKABLE.sub(r'<span class="word">\g<0></span>', parts[place])
+
+    return f"{code[1]}{''.join(parts)}</code>"
 
 
 def curves() -> Iterator[str]:
