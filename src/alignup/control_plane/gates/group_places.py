@@ -193,6 +193,16 @@ class GroupPlaces:
 
         return plan
 
+    def left_out(self, group: WaitingGroup) -> list[WaitingPod]:
+        """Return members of a group that waits without which it could not run, and have no place.
+
+        The others have theirs now, all at the same time.
+        """
+        members = {uid: pod for uid, pod in group.waiting.items() if pod.needs_place}
+        plan = self.plan(members)
+        short = group.needed - (len(group.waiting) - len(plan.left_out))
+        return [members[pod.uid] for pod in plan.left_out][: max(0, short)]
+
     def _place(self, group: WaitingGroup, now: float) -> list[Plan]:
         """Give places to as many members as have to run together, or to none."""
         members = {uid: pod for uid, pod in group.waiting.items() if pod.needs_place}

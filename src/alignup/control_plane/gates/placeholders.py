@@ -2,7 +2,8 @@
 
 For a pod that has waited long a placeholder is made: a pod of low priority with the same requests,
 tolerations and selectors that no present node can take, so that the autoscaler makes a node for it.
-Once a node reports to which a placeholder was bound, the placeholder is deleted, and the pod that
+Members of a group get as many as are left out, the first group that has waited long. Once a node
+reports to which a placeholder was bound, the placeholder is deleted, and the pod that
 waits is given its place there; one whose pod waits no more is deleted, too.
 
 How present nodes are kept out is told by what the autoscaler simulates:
@@ -174,9 +175,7 @@ class Placeholders:
             async for pod in _decoded(self._api)
             if pod.metadata.name.startswith(_NAME)
         }
-        overdue = self._keeper.queue.overdue(self._clock(), self._patience)
-        wanted = {_NAME + pod.uid: pod for pod in in_turns(overdue)[:_MOST]}
-
+        wanted = self._wanted()
         over = [name for name, pod in there.items() if name not in wanted or self._has_node(pod)]
         for name in over:
             with api_client.accepting(api_client.MISSING):
@@ -188,6 +187,21 @@ class Placeholders:
         # one that was deleted now is made anew at the next look, if its pod waits still
         missing = [pod for name, pod in wanted.items() if name not in there]
         await self._make(missing)
+
+    def _wanted(self) -> dict[str, WaitingPod]:
+        """Return which pods get placeholders, by the names of these."""
+        keeper = self._keeper
+        now = self._clock()
+        pods = keeper.queue.overdue(now, self._patience)
+        group = keeper.groups.overdue(now - self._patience, keeper.queue.charged)
+        if group is not None:
+            # of equal members any may be left out, and those with a placeholder keep it
+            kinds = Counter(pod.kind for pod in keeper.group_places.left_out(group))
+            members = sorted(group.waiting.values(), key=lambda pod: pod.uid)
+            for kind, count in kinds.items():
+                pods += [pod for pod in members if pod.kind is kind][:count]
+
+        return {_NAME + pod.uid: pod for pod in in_turns(pods)[:_MOST]}
 
     def _has_node(self, pod: PodObject) -> bool:
         """Return whether a placeholder is on a node that reports, where its pod can have a place.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +22,10 @@ from alignup.control_plane.gates.placeholders import (
 from alignup.control_plane.scheduler.cluster_state import ClusterState
 from alignup.kubernetes.manifest import read_pod
 from alignup.kubernetes.node_fit import NodeObject, requests_of, selects
+from alignup.records import replace
 from fakes.api_server import NODES, PODS, ApiStub, running, served, until
-from inputs.waiting_pods import waiting_pod
+from inputs.keepers import ROOM
+from inputs.waiting_pods import GATED_READER, member, waiting_pod
 from inputs.watched_objects import description, report
 
 if TYPE_CHECKING:
@@ -222,3 +225,48 @@ def test_a_namespace_that_waits_for_ever_leaves_placeholders_to_others() -> None
     assert ordered[:3] == ["hopeless0", "other", "hopeless1"]
     assert ordered[-1] == "low"
     assert sorted(ordered) == sorted(pod.watched.pod.name for pod in pods)
+
+
+def see_members(here: Scene, count: int, size: int, **fields: Any) -> None:
+    """Let members of a group come, each of four CPUs, of which the node there takes one."""
+    here.keeper.nodes_listed([replace(node, allocatable=ROOM) for node in here.nodes], 0)
+    for number in range(count):
+        pod = GATED_READER.decode(json.dumps(member(f"m{number}", size, cpu=4, **fields)).encode())
+        here.keeper.pod_seen(pod, 60)
+    here.keeper.decide(60)
+
+
+@pytest.mark.parametrize(("count", "size"), [(3, 3), (5, 3), (2, 2)])
+def test_members_that_fit_no_node_have_one_each_as_far_as_the_group_needs_them(
+    monkeypatch, count, size
+) -> None:
+    async def scenario(here: Scene) -> None:
+        see_members(here, count, size)
+        async with running(here.placeholders(KARPENTER).run(lambda: True)):
+            await until(lambda: len(here.present()) == size - 1)
+            before = here.present()
+            lists = len(here.stub.lists)
+            await until(lambda: len(here.stub.lists) > lists + 3)
+            assert here.present() == before
+
+            # another one is there already, and which member has it makes no difference
+            await here.add_node("new")
+            here.keeper.nodes_listed([replace(node, allocatable=ROOM) for node in here.nodes], 0)
+            await until(lambda: len(here.present()) == size - 2)
+            assert set(here.present()) <= set(before)
+
+    run(scenario, monkeypatch)
+
+
+@pytest.mark.parametrize(("count", "size", "now"), [(2, 3, 100.0), (3, 3, 70.0), (1, 1, 100.0)])
+def test_no_member_has_one_of_a_group_that_is_incomplete_new_or_fits(
+    monkeypatch, count, size, now
+) -> None:
+    async def scenario(here: Scene) -> None:
+        see_members(here, count, size)
+        here.now = now
+        async with running(here.placeholders(KARPENTER).run(lambda: True)):
+            await until(lambda: len(here.stub.lists) > 3)
+        assert here.present() == []
+
+    run(scenario, monkeypatch)
