@@ -49,6 +49,23 @@ def test_every_file_that_is_named_exists(page: str) -> None:
     assert [word for word in sorted(named) if not exists(word)] == []
 
 
+def test_what_a_page_names_as_its_proof_exists() -> None:
+    """Paths, and tests by their names, on the pages for users, too."""
+    paths = re.compile(r"`((?:benches|cython|deploy|examples|src|tests)/[\w./-]+)`")
+    proofs = re.compile(r"`(test_\w+)`")
+    tests = set()
+    for path in (*ROOT.glob("tests/**/*.py"), *ROOT.glob("benches/**/*.py")):
+        tests |= set(re.findall(r"def (test_\w+)", path.read_text("utf-8")))
+
+    stale = []
+    for page in (ROOT / "README.md", *ROOT.glob("docs/**/*.md")):
+        text = page.read_text("utf-8")
+        stale += [(page.name, path) for path in paths.findall(text) if not (ROOT / path).exists()]
+        stale += [(page.name, name) for name in proofs.findall(text) if name not in tests]
+
+    assert not stale
+
+
 def folders_in(text: str) -> set[Path]:
     """Return the folders that a text names.
 
