@@ -14,8 +14,11 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from alignup.cli.explain_view import product_cells
 from alignup.cli.program import program
+from alignup.explanations.product import Choice, Row
 from alignup.machine.load import catalog_entries
+from alignup.records import replace
 from inputs.refusals import GPU, wish
 from running.terminals import COLOURS, on_terminal
 
@@ -323,3 +326,26 @@ def test_help_stands_out_and_what_is_short_is_red(
     assert ("\x1b[1mwhat would help\x1b[0m" in text) == is_coloured
     assert ("\x1b[31m0\x1b[0m" in text) == is_coloured
     assert ("\x1b[1;31mnvidia.com/gpu\x1b[0m" in text) == is_coloured
+
+
+@pytest.mark.parametrize(
+    ("numa_nodes", "preferred", "verdicts"),
+    [
+        ([(0,), (0,)], [True, True], ("no, left out", "yes")),
+        ([(0,), None], [True, True], ("no, left out", "yes")),
+        ([(0,), None], [True, False], ("no, left out", "no")),
+        ([(0,), (0, 1)], [True, True], ("no, left out", "yes, left out")),
+        ([None, (0, 1)], [True, False], ("no, left out", "")),
+    ],
+)
+def test_what_the_documents_make_of_a_row_is_told_where_it_differs(
+    numa_nodes, preferred, verdicts
+) -> None:
+    """By them a row counts by its NUMA nodes alone, and is preferred if all its hints are."""
+    hints = tuple(map(Choice, numa_nodes, preferred))
+    row = Row(hints, (0,), preferred=False, considered=False)
+    assert product_cells(row)[-2:] == verdicts
+    assert product_cells(replace(row, considered=True))[-2:] == (
+        "no",
+        "yes" if all(preferred) else "",
+    )
