@@ -407,6 +407,17 @@ def test_nodes_of_which_hwloc_says_what_memory_they_are():
     assert [len(node.cores) for node in machine.numa_nodes] == [1, 0, 1, 0]
 
 
+def test_rows_of_other_lengths_than_the_heading_will_do():
+    """As of a CPU whose speed is not known, or with a column that the heading lacks."""
+    rows = ("0 0 0 0 3000", "1 0 0 1", "2 1 1 2 3000 800", "3 1 1 3 3000")
+    ragged = "\n".join(["CPU NODE SOCKET CORE MAXMHZ", *rows, ""])
+    plain = "\n".join(["CPU NODE SOCKET CORE", *(row[:7] for row in rows), ""])
+    with pytest.warns(AlignupWarning, match="not known from x: "):
+        machines = [read_pasted(text, "x").machine for text in (ragged, plain)]
+    assert machines[0] == machines[1]
+    assert [str(CPUSet.from_int(cpus)) for cpus in machines[0].node_cpus] == ["0-1", "2-3"]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
