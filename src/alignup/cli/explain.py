@@ -6,6 +6,7 @@ node nor a file is given. `alignup.cli.explain_view` prints an explanation.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from alignup.control_plane.api_server.api_client import Api
     from alignup.control_plane.scheduler.ask import AskedCluster
     from alignup.explanations.explanation import Explanation
+    from alignup.kubernetes.groups import Membership
     from alignup.kubernetes.pod import Pod
     from alignup.kubernetes.pod_documents import PodDocument
     from alignup.kubernetes.versions import KubeletVersion
@@ -95,7 +97,8 @@ def command(
         alignup explain --node node1.tar.xz
         alignup explain --machine xeon-2s --config kubelet.yaml pod.yaml
 
-    Pods are explained in turn, and admitted if they fit; refused ones are printed first. With
+    Pods are explained in turn, and admitted if they fit; refused ones are printed first. Of the
+    members of a group it is said how many fit, and what the next one lacks. With
     --node and no file, those that this node's kubelet rejected are explained, newest first. Each
     suggested change was tried.
 
@@ -136,7 +139,8 @@ def command(
     rejected_pods = [document.pod for document in requested.rejected]
     say_what_is_ignored(loaded, [*requested.pods, *rejected_pods], source)
     other_nodes = None if nodes is None else OtherNodes(nodes, version, source.resources)
-    teller = Teller(other_nodes, view, as_json=as_json)
+    groups = ToldGroups(requested.memberships)
+    teller = Teller(other_nodes, view, groups, as_json=as_json)
     if pictures.take_the_output:
         explanations = [case.explanation for case in explained(loaded.node, requested)]
     else:
@@ -268,6 +272,65 @@ def explained(node: Node, requested: inputs.AskedPods) -> Iterator[Explained]:
         yield Explained(pod, explanation, rejection=document, outcome=claims_on(node, pod))
 
 
+class ToldGroups:
+    """How many members of each group of the input fit on the node, beside what comes before them.
+
+    The argument is the group of each member, by its uid.
+    """
+
+    def __init__(self, memberships: Mapping[str, Membership]) -> None:
+        self._memberships = memberships
+        self._totals = Counter(membership.key for membership in memberships.values())
+        self._outcomes: dict[tuple[str, str, str], list[tuple[str, str]]] = {}
+
+    def taken(self, pod: Pod, cause: str = "") -> dict[str, Any]:
+        """Take in that a pod fits, or why it does not.
+
+        Return what came of its group, in JSON's types, with the last of its members; else nothing.
+        """
+        membership = self._memberships.get(pod.uid)
+        if membership is None:
+            return {}
+
+        outcomes = self._outcomes.setdefault(membership.key, [])
+        outcomes.append((pod.name, cause))
+        if len(outcomes) < self._totals[membership.key]:
+            return {}
+        return {"group": _group_dict(membership, outcomes)}
+
+
+def _group_dict(membership: Membership, outcomes: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """Return what came of a group in JSON's types.
+
+    Args:
+        membership: that of any member.
+        outcomes: by member the name, and why it does not fit; empty: it does.
+    """
+    from alignup.cluster.pod_groups import fitting_in_words, presence_in_words
+
+    members = len(outcomes)
+    needed = membership.size or members
+    fitting = sum(not cause for _, cause in outcomes)
+    words = fitting_in_words(fitting, members)
+    if membership.fault:
+        words = membership.fault
+    elif members < needed:
+        words = f"{presence_in_words(members, needed)}; {words}"
+
+    lacking = next(((name, cause) for name, cause in outcomes if cause), None)
+    if lacking is not None:
+        words += f"; {lacking[0]} lacks a place: {lacking[1]}"
+
+    return {
+        "name": f"{membership.namespace}/{membership.name}",
+        "kind": membership.kind,
+        "members": members,
+        "needed": needed,
+        "fitting": fitting,
+        "reason": words,
+    }
+
+
 class Teller:
     """Prints explanations, each as soon as it is there, but for people the admitted pods last.
 
@@ -276,8 +339,12 @@ class Teller:
     of some other nodes would take it.
     """
 
-    def __init__(self, other_nodes: OtherNodes | None, view: View, *, as_json: bool) -> None:
+    def __init__(
+        self, other_nodes: OtherNodes | None, view: View, groups: ToldGroups, *, as_json: bool
+    ) -> None:
         self._other_nodes = other_nodes
+        self._groups = groups
+        self._group_lines: list[str] = []
         self._view = view
         self._as_json = as_json
         self._count = 0
@@ -287,8 +354,14 @@ class Teller:
 
     def tell(self, case: Explained) -> None:
         """Print an explanation, and which other nodes would take the pod."""
+        group = {}
+        if case.rejection is None:
+            cause = case.explanation.cause or case.explanation.reason
+            group = self._groups.taken(case.pod, "" if case.explanation.admitted else cause)
+            self._note_group(group)
+
         if self._as_json:
-            self._print_json(case)
+            self._print_json(case, group)
         elif case.is_alike:
             self._alike.append(case.pod)
         elif case.is_settled:
@@ -297,14 +370,18 @@ class Teller:
             self._has_refused = True
             self._show(case)
 
-    def _print_json(self, case: Explained) -> None:
+    def _note_group(self, group: Mapping[str, Any]) -> None:
+        for outcome in group.values():
+            self._group_lines.append(f"Group {outcome['name']}: {outcome['reason']}")
+
+    def _print_json(self, case: Explained, group: Mapping[str, Any]) -> None:
         fields = explanation_dict(case.explanation, case.rejection, product=self._view.product)
         fields |= claims_dict(case.outcome)
         taking = self._taking(case)
         if taking:
             fields["cluster"] = taking
 
-        print_json({**fields, **case.fault})
+        print_json({**fields, **case.fault, **group})
 
     def _show(self, case: Explained) -> None:
         self._end_of_alike()
@@ -333,6 +410,10 @@ class Teller:
             else:
                 self._show(case)
 
+        if not self._as_json:
+            for line in self._group_lines:
+                show_note(line)
+
     def _taking(self, case: Explained) -> dict[str, Any] | None:
         """Return which other nodes would take a pod; None: it needs none, or there are none."""
         if self._other_nodes is None:
@@ -356,6 +437,8 @@ class Teller:
     def tell_present(self, pod: Pod) -> None:
         """Say that a pod is on the node already."""
         label = pod.namespaced_name
+        group = self._groups.taken(pod)
+        self._note_group(group)
         if self._as_json:
             print_json(
                 {
@@ -366,6 +449,7 @@ class Teller:
                     "reason": "",
                     "cause": PRESENT,
                     "isThere": True,
+                    **group,
                 }
             )
         else:

@@ -19,7 +19,7 @@ import click
 from alignup.cli import options
 from alignup.cli.failures import complain
 from alignup.errors import ConfigError, InputError, errors_in, system_errors
-from alignup.records import Record
+from alignup.records import Record, field
 from alignup.text.counting import counted, some_of
 from alignup.text.output_files import write_output
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from alignup.host.leases.local_machine import Site
     from alignup.host.leases.record import Seen
     from alignup.kubelet.read import KubeletNode, KubeletOptions
+    from alignup.kubernetes.groups import Membership
     from alignup.kubernetes.kubelet_config import KubeletConfig
     from alignup.kubernetes.pod import Pod
     from alignup.kubernetes.pod_documents import PodDocument
@@ -454,12 +455,15 @@ class AskedPods(Record):
         rejected: those that their kubelet rejected, newest first.
         before: those of the input that nobody asks about, and that come before the one that is
             asked about.
+        memberships: by uid of those to decide on and those that are present, the groups whose
+            members they are; none where some of the input are not asked about.
     """
 
     pods: tuple[Pod, ...] = ()
     present: tuple[Pod, ...] = ()
     rejected: tuple[PodDocument, ...] = ()
     before: tuple[Pod, ...] = ()
+    memberships: Mapping[str, Membership] = field(default_factory=dict)
 
 
 class LoadedNode(Record):
@@ -607,7 +611,12 @@ def asked_pods(
         InputError: there are none, or a file is not what it should be.
     """
     from alignup.kubernetes.manifest import read_pod
-    from alignup.kubernetes.pod_documents import PodDocument, expanded, live_pods
+    from alignup.kubernetes.pod_documents import (
+        PodDocument,
+        expanded,
+        expanded_documents,
+        live_pods,
+    )
 
     of_node = not names and rejected and source.kubelet_node is not None
     if names:
@@ -655,13 +664,27 @@ def asked_pods(
         position for position, document in enumerate(arriving) if document.pod.uid in chosen_uids
     ]
     earlier = arriving[: positions[-1]] if positions else arriving
+    arrivals = expanded_documents((arriving[position] for position in positions), source.replicas)
+    memberships = {}
+    if chosen is None:
+        of_groups = [
+            *(document for document in live if document.pod.uid in pods_on_node),
+            *arrivals,
+        ]
+        memberships = {
+            document.pod.uid: document.membership
+            for document in of_groups
+            if document.membership is not None
+        }
+
     pods = AskedPods(
-        pods=tuple(expanded((arriving[position] for position in positions), source.replicas)),
+        pods=tuple(document.pod for document in arrivals),
         present=tuple(present),
         rejected=tuple(rejections),
         before=tuple(
             expanded(document for document in earlier if document.pod.uid not in chosen_uids)
         ),
+        memberships=memberships,
     )
     if pods.pods or pods.present or pods.rejected:
         return pods

@@ -18,9 +18,9 @@ from alignup.kubernetes.groups import (
     GROUP_KINDS,
     GroupSizes,
     Membership,
+    group_object,
     is_member,
     membership_of,
-    object_type,
 )
 from alignup.kubernetes.manifest import read_pod
 from alignup.kubernetes.pod import Pod, is_pinned_memory
@@ -232,11 +232,11 @@ def _group_object(manifest: Mapping[str, Any]) -> GroupObject:
     Raises:
         InputError: it is none.
     """
-    name = manifest.get("kind")
-    kind = object_type(str(manifest.get("apiVersion", "")), str(name))
-    if kind is None:
-        raise InputError.at("group.kind", f"one of {', '.join(GROUP_KINDS)}", name)
-    return decode_json(msgspec.json.encode(manifest), f"a {name}", "group", kind=kind)
+    item = group_object(manifest, "group")
+    if item is None:
+        expected = f"one of {', '.join(GROUP_KINDS)}"
+        raise InputError.at("group.kind", expected, manifest.get("kind"))
+    return item
 
 
 def synthetic_trace(cluster: Cluster, arrivals: int, seed: int = 0) -> list[Event]:

@@ -27,6 +27,7 @@ A group whose members are not made together waits for nobody, or it would wait f
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -35,9 +36,10 @@ from alignup.errors import InputError
 from alignup.kubernetes.wire import Metadata
 from alignup.records import Record, replace
 from alignup.text.digits import number_of
+from alignup.text.json_text import decode_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
 GROUP_LABEL: Final = "alignup.dev/group"
 SIZE_ANNOTATION: Final = "alignup.dev/group-size"
@@ -155,6 +157,61 @@ def membership_of(
         return Membership("jobset", namespace, name, object_name=name)
 
     return None
+
+
+def membership_of_manifest(
+    manifest: Mapping[str, Any], kind: str = "Pod", name: str = ""
+) -> Membership | None:
+    """Return the group of a pod in a manifest; None: it goes alone.
+
+    One that cannot be told is a group that never has its members.
+
+    Args:
+        manifest: of the pod, or the template of one, as plain objects.
+        kind: of the object that makes the pod; what its controller writes on pods counts, too.
+        name: of that object.
+    """
+    metadata = _mapping(manifest, "metadata")
+    labels = {**_texts(metadata, "labels")}
+    owner_label = {"Job": _JOB, "JobSet": _JOB_SET}.get(kind)
+    if owner_label:
+        labels[owner_label] = name
+
+    annotations = _texts(metadata, "annotations")
+    scheduling_group = _mapping(_mapping(manifest, "spec"), "schedulingGroup")
+    pod_group = str(scheduling_group.get("podGroupName") or "")
+    if not pod_group and not is_member(labels, annotations):
+        return None
+
+    namespace = str(metadata.get("namespace") or "default")
+    return membership_or_fault(namespace, labels, annotations, pod_group)
+
+
+def group_object(manifest: Mapping[str, Any], where: str = "") -> GroupObject | None:
+    """Return an object that says how many members a group has; None: it is no such object.
+
+    Args:
+        manifest: as plain objects.
+        where: its place, for errors.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    kind = object_type(str(manifest.get("apiVersion") or ""), str(manifest.get("kind")))
+    if kind is None:
+        return None
+    return decode_json(msgspec.json.encode(manifest), f"a {kind.__name__}", where, kind=kind)
+
+
+def _mapping(mapping: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = mapping.get(key)
+    return value if isinstance(value, Mapping) else {}
+
+
+def _texts(mapping: Mapping[str, Any], key: str) -> Mapping[str, str]:
+    """Return the texts by name under a key; whoever needs them checks them."""
+    texts = _mapping(mapping, key)
+    return {str(name): text for name, text in texts.items() if isinstance(text, str)}
 
 
 def _volcano_group(annotations: Mapping[str, str]) -> str:
@@ -298,6 +355,12 @@ GroupObject = PodGroup | VolcanoPodGroup | JobSet | LeaderWorkerSet
 GROUP_KINDS: Final[dict[str, type[GroupObject]]] = {
     kind.__name__: kind for kind in (PodGroup, JobSet, LeaderWorkerSet)
 }
+# By their API groups, the PodGroups that are read; one that names none is of Kubernetes.
+_POD_GROUPS: Final[dict[str, type[GroupObject]]] = {
+    "": PodGroup,
+    "scheduling.k8s.io": PodGroup,
+    "scheduling.volcano.sh": VolcanoPodGroup,
+}
 _KINDS: Final[dict[type[GroupObject], str]] = {
     PodGroup: POD_GROUP,
     VolcanoPodGroup: _VOLCANO,
@@ -317,8 +380,8 @@ GROUP_OBJECTS: Final[dict[str, tuple[type[GroupObject], str]]] = {
 
 def object_type(api_version: str, kind: str) -> type[GroupObject] | None:
     """Return the type of a manifest that says how many members a group has; None: it is none."""
-    if kind == PodGroup.__name__ and api_version.startswith("scheduling.volcano.sh/"):
-        return VolcanoPodGroup
+    if kind == PodGroup.__name__:  # which others have, too, of their own
+        return _POD_GROUPS.get(api_version.partition("/")[0])
     return GROUP_KINDS.get(kind)
 
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from itertools import islice
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError, errors_in, warn
 from alignup.kubernetes.manifest import WORKLOADS, read_pod
@@ -21,6 +22,9 @@ from alignup.records import Record, field, replace
 from alignup.text.counting import counted, some_of
 from alignup.text.documents import read_documents
 from alignup.text.known_keys import unknown_keys
+
+if TYPE_CHECKING:
+    from alignup.kubernetes.groups import GroupObject, Membership
 
 # The annotation with the uid by which a kubelet knows a static pod; the API server gives its copy
 # another one.
@@ -34,6 +38,8 @@ _MOST_TOLD: Final = 100
 # The fields beside a template that say how many pods it makes; Jobs run as many as the lower of the
 # last two.
 _COUNTS: Final = ("replicas", "parallelism", "completions")
+# Kinds that say how many members a group has.
+_OF_GROUPS: Final = frozenset({"PodGroup", "JobSet", "LeaderWorkerSet"})
 # Kinds that may describe pods, or quote one, and make none.
 _WITHOUT_TEMPLATES: Final = frozenset({"CustomResourceDefinition", "Event"})
 _QOS_CLASSES: Final = frozenset(map(str, QOSClass))
@@ -55,6 +61,7 @@ class PodDocument(Record):
         started: when its kubelet took note of it, as RFC 3339 has it; empty: not known, or not yet.
         created: when it was created.
         container_ids: by the runtime's id, without its scheme, the container's name.
+        membership: the group whose member it is; None: it goes alone.
     """
 
     pod: Pod
@@ -69,6 +76,7 @@ class PodDocument(Record):
     started: str = ""
     created: str = ""
     container_ids: Mapping[str, str] = field(default_factory=dict)
+    membership: Membership | None = None
 
     @property
     def has_ended(self) -> bool:
@@ -126,6 +134,7 @@ def read_pods(texts: Iterable[tuple[str | bytes, str]]) -> list[PodDocument]:
     )
 
     all_pods: list[PodDocument] = []
+    group_objects: list[GroupObject] = []
     policies: dict[str, str] = {}
     sources = []
     for text, source in texts:
@@ -152,7 +161,7 @@ def read_pods(texts: Iterable[tuple[str | bytes, str]]) -> list[PodDocument]:
             )
             warn(f"{source}: ignored objects that make no pods: {kinds}")
 
-        if not objects.pods and not objects.policies:
+        if not objects.pods and not objects.policies and not objects.groups:
             noun = objects_recognised(documents)
             hint = f": it has {noun}" if noun else ""
             if any(kind.startswith("VirtualMachine") for kind in objects.ignored):
@@ -160,6 +169,7 @@ def read_pods(texts: Iterable[tuple[str | bytes, str]]) -> list[PodDocument]:
             raise InputError(f"there is no Pod in {source}{hint}")
 
         all_pods += objects.pods
+        group_objects += objects.groups
         policies |= objects.policies
         sources.append(source)
 
@@ -168,7 +178,26 @@ def read_pods(texts: Iterable[tuple[str | bytes, str]]) -> list[PodDocument]:
 
     return [
         _with_policy(document, policies.get(document.runtime_class))
-        for document in _generated(all_pods)
+        for document in _generated(_resized(all_pods, group_objects))
+    ]
+
+
+def _resized(documents: list[PodDocument], items: list[GroupObject]) -> list[PodDocument]:
+    """Return pods with the numbers of members that objects of their groups say."""
+    if not items:
+        return documents
+
+    from alignup.kubernetes.groups import GroupSizes  # noqa: PLC0415  # most texts have no groups
+
+    sizes = GroupSizes()
+    for item in items:
+        sizes.seen(item)
+
+    return [
+        document
+        if document.membership is None
+        else replace(document, membership=sizes.resized(document.membership))
+        for document in documents
     ]
 
 
@@ -188,11 +217,13 @@ class _Objects(Record, frozen=False):
     Attributes:
         ignored: by kind, how many objects make no pods.
         policies: by RuntimeClass, the policy that it names.
+        groups: those that say how many members a group has.
     """
 
     pods: list[PodDocument] = field(default_factory=list)
     ignored: Counter[str] = field(default_factory=Counter)
     policies: dict[str, str] = field(default_factory=dict)
+    groups: list[GroupObject] = field(default_factory=list)
 
 
 def _take(document: object, place: str, objects: _Objects) -> None:
@@ -221,10 +252,24 @@ def _take(document: object, place: str, objects: _Objects) -> None:
 
     metadata = _mapping(document, "metadata")
     annotations = _mapping(metadata, "annotations")
+    is_used = kind in _OF_GROUPS and _take_group(document, place, objects)
     if kind == "RuntimeClass" and POLICIES in annotations:
         objects.policies[str(metadata.get("name"))] = str(annotations[POLICIES])
-    else:
+    elif kind != "PodGroup" or not is_used:
         _take_templates(document, kind, place, objects)
+
+
+def _take_group(document: Mapping[str, Any], place: str, objects: _Objects) -> bool:
+    """Take what an object says of how many members a group has; return whether it says that."""
+    # few texts have groups
+    from alignup.kubernetes.groups import group_object  # noqa: PLC0415
+
+    item = None
+    with suppress(InputError):  # its templates may be read all the same
+        item = group_object(document, place)
+    if item is not None:
+        objects.groups.append(item)
+    return item is not None
 
 
 def _take_templates(document: Mapping[str, Any], kind: str, place: str, objects: _Objects) -> None:
@@ -283,7 +328,25 @@ def pod_document(document: Mapping[str, Any], place: str) -> PodDocument:
         started=str(status.get("startTime") or ""),
         created=str(metadata.get("creationTimestamp") or ""),
         container_ids=container_ids,
+        membership=_membership(document),
     )
+
+
+def _membership(
+    manifest: Mapping[str, Any], kind: str = "Pod", name: str = ""
+) -> Membership | None:
+    """Return the group of a pod; None: it goes alone."""
+    metadata = _mapping(manifest, "metadata")
+    spec = _mapping(manifest, "spec")
+    if kind == "Pod" and not (
+        metadata.get("labels") or metadata.get("annotations") or spec.get("schedulingGroup")
+    ):
+        return None
+
+    # few pods are members
+    from alignup.kubernetes.groups import membership_of_manifest  # noqa: PLC0415
+
+    return membership_of_manifest(manifest, kind, name)
 
 
 def _templates(
@@ -431,6 +494,7 @@ def _pod_of(
         count=1 if kind == "DaemonSet" else template.count,
         is_numbered=kind == "StatefulSet",
         is_generated=_is_generated(metadata),
+        membership=_membership(manifest, kind, str(metadata.get("name") or "")),
     )
 
 
@@ -551,6 +615,13 @@ def expanded(documents: Iterable[PodDocument], replicas: int | None = None) -> l
         documents: the pods and how many of each there are.
         replicas: how many of each instead; they then come in rounds, one of each.
     """
+    return [document.pod for document in expanded_documents(documents, replicas)]
+
+
+def expanded_documents(
+    documents: Iterable[PodDocument], replicas: int | None = None
+) -> list[PodDocument]:
+    """Return a document for each of all pods; arguments as for `expanded`."""
     if replicas is None:
         return [
             _numbered(document, number, document.count)
@@ -566,9 +637,10 @@ def expanded(documents: Iterable[PodDocument], replicas: int | None = None) -> l
     ]
 
 
-def _numbered(document: PodDocument, number: int, count: int) -> Pod:
+def _numbered(document: PodDocument, number: int, count: int) -> PodDocument:
     """Return one of several pods of an object."""
     pod = document.pod
     if count > 1 or document.is_numbered:
-        return pod.renamed(name=f"{pod.name}-{number}", uid=f"{pod.uid}-{number}")
-    return pod
+        pod = pod.renamed(name=f"{pod.name}-{number}", uid=f"{pod.uid}-{number}")
+        return replace(document, pod=pod)
+    return document

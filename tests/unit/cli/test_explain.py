@@ -424,3 +424,79 @@ def test_why_a_rejected_pod_without_the_gate(has_places, as_json, monkeypatch, c
         assert ("standing" in json.loads(out)) == has_places
     else:
         assert (words in out) == has_places
+
+
+def member(name: str, cpu: str, size: int = 4, group: str = "train") -> dict[str, Any]:
+    manifest = pod(name, cpu=cpu)
+    manifest["metadata"] |= {
+        "labels": {"alignup.dev/group": group},
+        "annotations": {"alignup.dev/group-size": str(size)},
+    }
+    return manifest
+
+
+def explained_groups(tmp_path: Path, *manifests: dict[str, Any]) -> tuple[str, list[dict]]:
+    """Return what is said in words, and the groups of the answers in JSON."""
+    path = tmp_path / "pods.yaml"
+    path.write_text("\n---\n".join(map(json.dumps, manifests)))
+    answers = [json.loads(line) for line in run("--json", str(path)).stdout.splitlines()]
+    validator = Draft202012Validator(json.loads(SCHEMA.read_text()))
+    for answer in answers:
+        validator.validate(answer)
+    return run("--tables", "none", str(path)).stdout, [
+        answer["group"] for answer in answers if "group" in answer
+    ]
+
+
+def test_three_of_four_members_fit(tmp_path: Path) -> None:
+    """The answer is on the line of the last member; what comes between counts as well."""
+    pods = [member(f"m{number}", "2") for number in range(3)]
+    text, (group,) = explained_groups(tmp_path, *pods, pod("other", cpu="1"), member("m3", "2"))
+    reason = group.pop("reason")
+    assert group == {
+        "name": "default/train",
+        "kind": "alignup",
+        "members": 4,
+        "needed": 4,
+        "fitting": 3,
+    }
+    assert reason.startswith("3 of 4 members fit; m3 lacks a place: not enough cpu is free: ")
+    assert f"\nGroup default/train: {reason}" in text
+
+    text, groups = explained_groups(tmp_path, *pods, member("m3", "1"), pod("alone", cpu="1"))
+    assert [group["reason"] for group in groups] == ["4 of 4 members fit"]
+    assert "\nGroup default/train: 4 of 4 members fit\n" in text
+
+
+def test_members_that_are_not_in_the_input_and_numbers_that_cannot_be_read(tmp_path: Path) -> None:
+    unreadable = member("u", "1", group="other")
+    del unreadable["metadata"]["annotations"]
+    _, groups = explained_groups(tmp_path, member("m0", "1", size=3), unreadable, pod("p", cpu="1"))
+    assert [group["name"] for group in groups] == ["default/train", "default/other"]
+    assert groups[0]["reason"] == "1 of 3 members are there; 1 of 1 members fit"
+    assert "how many members the group has" in groups[1]["reason"]
+
+
+def test_an_object_of_the_input_says_how_many_members_there_are(tmp_path: Path) -> None:
+    manifests = []
+    for number in range(2):
+        manifest = pod(f"m{number}", cpu="1")
+        manifest["spec"]["schedulingGroup"] = {"podGroupName": "gang"}
+        manifests.append(manifest)
+
+    _, (group,) = explained_groups(tmp_path, *manifests)
+    assert (group["needed"], group["reason"]) == (2, "2 of 2 members fit")
+    gang = {
+        "kind": "PodGroup",
+        "apiVersion": "scheduling.k8s.io/v1beta1",
+        "metadata": {"name": "gang"},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": 3}}},
+    }
+    _, (group,) = explained_groups(tmp_path, gang, *manifests)
+    assert group["reason"] == "2 of 3 members are there; 2 of 2 members fit"
+
+
+def test_one_chosen_pod_tells_nothing_of_its_group(tmp_path: Path) -> None:
+    path = tmp_path / "pods.yaml"
+    path.write_text("\n---\n".join(json.dumps(member(f"m{number}", "2")) for number in range(2)))
+    assert "Group" not in run("--pod", "default/m1", str(path)).stdout

@@ -32,6 +32,7 @@ def test_admitted_pods_fit_the_schema() -> None:
     assert facts.keys() == SCHEMA["properties"].keys() - {
         "claims",
         "cluster",
+        "group",
         "kubelet",
         "log",
         "see",

@@ -13,8 +13,10 @@ from alignup.kubernetes.groups import (
     Membership,
     PodGroup,
     VolcanoPodGroup,
+    group_object,
     is_member,
     membership_of,
+    membership_of_manifest,
 )
 
 OWN = {"alignup.dev/group": "train"}
@@ -235,3 +237,59 @@ def test_a_list_is_all_there_is_of_its_kind() -> None:
     assert (sizes.size(group), sizes.size(job_set)) == (0, 3)
     sizes.listed(JobSet, [decoded(JobSet, {"replicatedJobs": [{"replicas": 2}]})])
     assert sizes.size(job_set) == 2
+
+
+@pytest.mark.parametrize(
+    ("manifest", "owner", "expected"),
+    [
+        ({}, ("Pod", ""), None),
+        ({"metadata": {"labels": {"app": "a"}}, "spec": {}}, ("Pod", ""), None),
+        (
+            {"metadata": {"labels": OWN, "annotations": {"alignup.dev/group-size": "3"}}},
+            ("Pod", ""),
+            ("alignup", "train", 3),
+        ),
+        ({"spec": {"schedulingGroup": {"podGroupName": "g"}}}, ("Pod", ""), ("podgroup", "g", 0)),
+        (
+            {"metadata": {"annotations": {"alignup.dev/group-size": "3"}}},
+            ("Job", "j"),
+            ("job", "j", 3),
+        ),
+        ({"metadata": {}}, ("Job", "j"), None),
+        ({"metadata": {}}, ("JobSet", "s"), ("jobset", "s", 0)),
+        ({"metadata": {"labels": OWN}}, ("Pod", ""), ("unreadable", "train", 0)),
+        ({"metadata": {"labels": [1], "annotations": "x"}, "spec": 5}, ("Pod", ""), None),
+        ({"metadata": {"labels": {"alignup.dev/group": 5}}}, ("Pod", ""), None),
+    ],
+)
+def test_the_group_of_a_manifest(manifest, owner, expected) -> None:
+    membership = membership_of_manifest(manifest, *owner)
+    if expected is None:
+        assert membership is None
+    else:
+        assert membership is not None
+        assert (membership.kind, membership.name, membership.size) == expected
+        assert membership.namespace == "default"
+
+
+def test_objects_of_groups_are_read_by_their_api_group() -> None:
+    spec = {"schedulingPolicy": {"gang": {"minCount": 3}}, "minMember": 5}
+    manifest = {"kind": "PodGroup", "metadata": {"name": "g"}, "spec": spec}
+    sizes = []
+    for api_version in ("scheduling.k8s.io/v1beta1", "scheduling.volcano.sh/v1beta1", "", "x/v1"):
+        item = group_object({**manifest, "apiVersion": api_version})
+        sizes.append(item and item.size)
+    assert sizes == [3, 5, 3, None]
+    assert group_object({"kind": "Pod"}) is None
+    with pytest.raises(InputError, match="a PodGroup"):
+        group_object({"kind": "PodGroup"}, "here")
+
+
+def test_what_objects_say_takes_the_place_of_what_pods_do_not() -> None:
+    sizes = GroupSizes()
+    gang = Membership("podgroup", "default", "g", object_name="g")
+    assert sizes.resized(gang) == gang
+    item = group_object({"kind": "PodGroup", "metadata": {"name": "g"}, "spec": {}})
+    assert item is not None
+    sizes.seen(item)
+    assert sizes.resized(gang) is None

@@ -11,7 +11,13 @@ from alignup.errors import AlignupWarning, InputError
 from alignup.kubernetes.kubelet_config import KubeletConfig
 from alignup.kubernetes.manifest import resized_pod
 from alignup.kubernetes.pod import Pod, QOSClass
-from alignup.kubernetes.pod_documents import PodDocument, expanded, live_pods, read_pod_documents
+from alignup.kubernetes.pod_documents import (
+    PodDocument,
+    expanded,
+    expanded_documents,
+    live_pods,
+    read_pod_documents,
+)
 from alignup.kubernetes.versions import PodLevel, PodReading
 
 SPEC = {"containers": [{"name": "c0", "resources": {"limits": {"cpu": "2", "memory": "1Gi"}}}]}
@@ -459,3 +465,43 @@ def test_many_unknown_keys_are_told_as_a_number() -> None:
     sentences = [str(warning.message) for warning in warned]
     assert len(sentences) == 101
     assert "200 more keys of the document are unknown and ignored" in sentences[-1]
+
+
+def test_the_groups_of_pods_are_told_with_what_objects_say() -> None:
+    """A PodGroup is no object that makes no pods; one that others have of their own is."""
+    job_set = {
+        "kind": "JobSet",
+        "metadata": {"name": "set"},
+        "spec": {"replicatedJobs": [{"replicas": 2, "template": {"spec": JOB}}]},
+    }
+    annotated = {"metadata": {"annotations": {"alignup.dev/group-size": "2"}}, "spec": SPEC}
+    job = {"kind": "Job", "metadata": {"name": "job"}, "spec": {**JOB, "template": annotated}}
+    in_gang = pod("p")
+    in_gang["spec"] = {**SPEC, "schedulingGroup": {"podGroupName": "gang"}}
+    gang = {
+        "kind": "PodGroup",
+        "metadata": {"name": "gang"},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": 7}}},
+    }
+    documents = read_pod_documents(
+        "\n---\n".join(map(json.dumps, [in_gang, job, job_set, pod("alone"), gang])), "here"
+    )
+    memberships = [document.membership for document in documents]
+    assert [each and (each.kind, each.name, each.size) for each in memberships] == [
+        ("podgroup", "gang", 7),
+        ("job", "job", 2),
+        ("jobset", "set", 4),
+        None,
+    ]
+
+    foreign = {**gang, "apiVersion": "scheduling.x-k8s.io/v1alpha1"}
+    with pytest.warns(AlignupWarning, match="ignored objects that make no pods: PodGroup"):
+        read_pod_documents("\n---\n".join(map(json.dumps, [pod("p"), foreign])), "here")
+
+
+def test_each_of_several_pods_has_the_group_of_its_object() -> None:
+    template = {"metadata": {"annotations": {"alignup.dev/group-size": "2"}}, "spec": SPEC}
+    job = {"kind": "Job", "metadata": {"name": "job"}, "spec": {**JOB, "template": template}}
+    documents = expanded_documents(read_pod_documents(json.dumps(job), "here"))
+    assert [document.pod.name for document in documents] == ["job-0", "job-1"]
+    assert len({document.membership for document in documents}) == 1
