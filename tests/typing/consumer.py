@@ -1,6 +1,6 @@
 """A program that uses every public name, with the types that the reference promises.
 
-mypy reads it (`.ci/run lint`), and pyright agrees. Nothing runs
+mypy and pyright read it, both as strictly as they can (`.ci/run lint`). Nothing runs
 it: `tests/unit/test_typed_names.py` sees that no name is missing.
 """
 
