@@ -466,6 +466,22 @@ def test_a_bound_member_counts_as_begun() -> None:
     assert names_of(pods.settle(), Release) == ["m1"]
 
 
+def test_members_that_leave_before_they_are_bound_have_not_begun() -> None:
+    """Those that come in their stead wait for each other."""
+    pods = Pods("a", "b")
+    pods.put(*[member(f"m{number}", size=2, cpu=4) for number in range(2)])
+    pods.settle()
+    assert len(pods.ungated()) == 2
+
+    leaving = {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}
+    pods.put(*[merge(pod, leaving) for pod in list(pods.objects.values())])
+    pods.put(member("m2", size=2, cpu=1))
+    assert pods.settle() == []
+    pods.put(member("m3", size=2, cpu=1))
+    pods.settle()
+    assert {"m2", "m3"} <= pods.ungated().keys()
+
+
 def test_a_group_that_has_waited_long_is_not_starved_by_small_pods() -> None:
     """Whenever a pod ends, a smaller one would take what it leaves."""
     pods = Pods("a", "b", "c")
