@@ -199,6 +199,18 @@ def test_room_is_made_for_pods_that_wait_because_of_alignment():
     assert (without.placed, without.waiting) == (1, Waiting(15.0, 30.0, 1, 0))
 
 
+@pytest.mark.parametrize(("seconds", "waited"), [(0.0, 0.0), (5.0, 0.0), (6.0, 25.0), (30.0, 25.0)])
+def test_room_is_made_no_more_often_than_was_asked_for(seconds, waited):
+    """The second pod comes 5 s after the first, and what comes 25 s later looks again."""
+    cluster = narrow(4)
+    for number, node in enumerate(cluster.nodes * 2):
+        node.admit(watched(f"p{number}", cpu=2).pod)
+    events = [of_cpus("first", 3, 10.0), of_cpus("second", 3, 15.0), of_cpus("last", 1, 40.0)]
+    report = Simulation(cluster, rebalance=seconds).run(events)
+    assert report.placed == 3
+    assert report.waiting == Waiting(mean=waited / 3, longest=waited, pods=0, evictions=2)
+
+
 @pytest.mark.parametrize("seed", seeds(2, 6))
 def test_rebalancing_loses_no_pod(seed):
     """Whatever moves.
