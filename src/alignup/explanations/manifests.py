@@ -14,6 +14,8 @@ from typing import Any
 
 from alignup.kubernetes.manifest import IGNORED_CLAIMS, read_pod
 from alignup.kubernetes.pod import (
+    NODE_SELECTOR_TERMS,
+    REQUIRED,
     Container,
     Pod,
     PodClaim,
@@ -87,8 +89,7 @@ def _write_constraints(pod: Pod, metadata: dict[str, Any], spec: dict[str, Any])
 
     affinity = None
     if demands.node_affinity is not None:
-        terms = {"nodeSelectorTerms": demands.node_affinity}
-        affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+        affinity = {"nodeAffinity": {REQUIRED: {NODE_SELECTOR_TERMS: demands.node_affinity}}}
 
     overhead = {name: quantity(name, amount) for name, amount in demands.overhead.items()}
     _write_claims(demands.claims, spec)

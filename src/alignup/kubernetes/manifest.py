@@ -16,7 +16,9 @@ from alignup.errors import InputError, warn
 from alignup.kubernetes.pod import (
     ANY_NODE,
     EXTENDED_CLAIM,
+    NODE_SELECTOR_TERMS,
     OS_LABEL,
+    REQUIRED,
     NodeConstraints,
     Pod,
     PodClaim,
@@ -289,7 +291,7 @@ def _required_terms(
 ) -> tuple[Mapping[str, Any], ...] | None:
     """Return the required terms of a node affinity; None if there are none."""
     selector: Any = affinity
-    for key in ("nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"):
+    for key in ("nodeAffinity", REQUIRED):
         where = f"{where}.{key}"
         selector = selector.get(key)
         if selector is None:
@@ -297,9 +299,9 @@ def _required_terms(
         if not isinstance(selector, Mapping):
             raise InputError.at(where, "a mapping", selector)
 
-    terms = selector.get("nodeSelectorTerms")
+    terms = selector.get(NODE_SELECTOR_TERMS)
     if not isinstance(terms, list) or not all(isinstance(term, Mapping) for term in terms):
-        raise InputError.at(f"{where}.nodeSelectorTerms", "a list of terms", terms)
+        raise InputError.at(f"{where}.{NODE_SELECTOR_TERMS}", "a list of terms", terms)
 
     for number, term in enumerate(terms):
         for kind in ("matchExpressions", "matchFields"):
@@ -307,7 +309,7 @@ def _required_terms(
             if not isinstance(requirements, list | tuple) or not all(
                 _is_requirement(requirement) for requirement in requirements
             ):
-                place = f"{where}.nodeSelectorTerms[{number}].{kind}"
+                place = f"{where}.{NODE_SELECTOR_TERMS}[{number}].{kind}"
                 raise InputError.at(place, "a list of requirements", requirements)
 
     return tuple(terms)

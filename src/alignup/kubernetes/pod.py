@@ -21,6 +21,9 @@ from alignup.records import Record, field, replace
 from alignup.text.counting import counted
 
 OS_LABEL: Final = "kubernetes.io/os"
+# Where each kind of a pod's affinity has what must be met, and that to nodes the terms of it.
+REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+NODE_SELECTOR_TERMS: Final = "nodeSelectorTerms"
 
 # The annotation of a pod by which its containers name policies of their own, or of a RuntimeClass
 # with one for the containers of its pods; no kubelet reads it.

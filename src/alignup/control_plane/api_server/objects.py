@@ -23,7 +23,7 @@ from alignup.kubernetes.groups import (
 )
 from alignup.kubernetes.manifest import IGNORED_CLAIMS, read_pod
 from alignup.kubernetes.node_fit import meets
-from alignup.kubernetes.pod import CONFIG_SOURCE, MIRROR, NodeConstraints, Pod
+from alignup.kubernetes.pod import CONFIG_SOURCE, MIRROR, REQUIRED, NodeConstraints, Pod
 from alignup.kubernetes.pod_documents import STATIC_UID
 from alignup.kubernetes.wire import ClaimWire, Metadata  # noqa: TC001  # msgspec reads annotations
 from alignup.records import Record, field, replace
@@ -87,9 +87,7 @@ class PodSpec(msgspec.Struct, rename="camel", gc=False):
             return False
 
         for terms in (self.affinity or {}).values():
-            if isinstance(terms, dict) and terms.get(
-                "requiredDuringSchedulingIgnoredDuringExecution"
-            ):
+            if isinstance(terms, dict) and terms.get(REQUIRED):
                 return True
 
         return any(

@@ -24,6 +24,7 @@ from alignup.control_plane.api_server.api_client import (
     pod_path,
     write_object,
 )
+from alignup.control_plane.gates.confined_pods import confined_pod
 from alignup.control_plane.gates.node_affinity import GATE, LABEL_VALUE, NAMESPACE_LABEL
 from alignup.errors import AlignupError
 from alignup.text.json_text import decode_json
@@ -144,8 +145,8 @@ async def _try(api: Api, trial: str) -> None:
         AlignupError: the server fails at one, gives the gate to the wrong one, or to none in time.
     """
     amounts = {"cpu": "1", "memory": "64Mi"}
-    matching = _pod("matching", {"requests": amounts, "limits": amounts})
-    other = _pod("other", {"requests": amounts})
+    matching = confined_pod({"name": "matching"}, {"requests": amounts, "limits": amounts})
+    other = confined_pod({"name": "other"}, {"requests": amounts})
 
     end = time.monotonic() + _LONGEST_TRIAL
     while not await _gets_gate(api, trial, matching, end):
@@ -184,24 +185,3 @@ async def _gets_gate(api: Api, trial: str, pod: dict[str, Any], end: float) -> b
     document: Any = decode_json(answer, "a Pod")
     gates = document["spec"].get("schedulingGates") or []
     return any(gate.get("name") == GATE for gate in gates)
-
-
-def _pod(name: str, resources: dict[str, Any]) -> dict[str, Any]:
-    """Return a pod that also a strict Pod Security Standard lets pass."""
-    container = {
-        "name": "main",
-        "image": "none.invalid/none",
-        "resources": resources,
-        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
-    }
-    confined = {
-        "runAsNonRoot": True,
-        "runAsUser": 65532,
-        "seccompProfile": {"type": "RuntimeDefault"},
-    }
-    spec = {
-        "containers": [container],
-        "securityContext": confined,
-        "automountServiceAccountToken": False,
-    }
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}

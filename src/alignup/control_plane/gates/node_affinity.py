@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.kubernetes.node_fit import FIELD_NAME
+from alignup.kubernetes.pod import NODE_SELECTOR_TERMS, REQUIRED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,14 +23,11 @@ GATE: Final = "alignup.dev/room"
 NAMESPACE_LABEL: Final = "alignup.dev/gates"
 LABEL_VALUE: Final = "enabled"
 
-_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
-_TERMS: Final = "nodeSelectorTerms"
-
 
 def required_terms(affinity: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
     """Return the required terms of the node affinity in a pod's `spec.affinity`."""
     node_affinity = (affinity or {}).get("nodeAffinity") or {}
-    return list((node_affinity.get(_REQUIRED) or {}).get(_TERMS) or ())
+    return list((node_affinity.get(REQUIRED) or {}).get(NODE_SELECTOR_TERMS) or ())
 
 
 def pinned(
@@ -71,8 +69,8 @@ def pinned(
         terms = [narrowed(term, "matchFields", _is_named(names[0])) for term in own_terms]
 
     node_affinity = (affinity or {}).get("nodeAffinity") or {}
-    required = {**(node_affinity.get(_REQUIRED) or {}), _TERMS: terms}
-    return {**(affinity or {}), "nodeAffinity": {**node_affinity, _REQUIRED: required}}
+    required = {**(node_affinity.get(REQUIRED) or {}), NODE_SELECTOR_TERMS: terms}
+    return {**(affinity or {}), "nodeAffinity": {**node_affinity, REQUIRED: required}}
 
 
 def _is_named(name: str) -> dict[str, Any]:

@@ -27,8 +27,10 @@ from typing import TYPE_CHECKING, Any, Final
 from alignup.control_plane.api_server import api_client
 from alignup.control_plane.api_server.objects import decode_pod
 from alignup.control_plane.api_server.watch import list_objects
+from alignup.control_plane.gates.confined_pods import confined_pod
 from alignup.control_plane.gates.node_affinity import narrowed, required_terms
 from alignup.kubernetes.node_fit import requests_of
+from alignup.kubernetes.pod import NODE_SELECTOR_TERMS, REQUIRED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -71,7 +73,6 @@ def placeholder_of(pod: WaitingPod, autoscaler: str, present: Collection[str]) -
 
     terms = [narrowed(term, "matchExpressions", absent) for term in required_terms(pod.affinity)]
     terms = terms or [{"matchExpressions": [absent]}]
-    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
 
     constraints = pod.kind.constrained.constraints
     amounts = {
@@ -84,36 +85,19 @@ def placeholder_of(pod: WaitingPod, autoscaler: str, present: Collection[str]) -
         for name, amount in amounts.items()
         if "/" in name or name.startswith("hugepages-")
     }
-    container = {
-        "name": "placeholder",
-        "image": "none.invalid/none",
-        "resources": {"requests": amounts, "limits": limits},
-        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
-    }
-    confined = {
-        "runAsNonRoot": True,
-        "runAsUser": 65532,
-        "seccompProfile": {"type": "RuntimeDefault"},
-    }
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
+    return confined_pod(
+        {
             "name": _NAME + pod.uid,
             "namespace": NAMESPACE,
             "annotations": {"alignup.dev/waiting-pod": pod.watched.pod.namespaced_name},
         },
-        "spec": {
-            "containers": [container],
-            "securityContext": confined,
-            "automountServiceAccountToken": False,
-            "terminationGracePeriodSeconds": 0,
-            "priorityClassName": NAMESPACE,
-            "nodeSelector": dict(constraints.node_selector),
-            "tolerations": [dict(toleration) for toleration in constraints.tolerations],
-            "affinity": {"nodeAffinity": required},
-        },
-    }
+        {"requests": amounts, "limits": limits},
+        terminationGracePeriodSeconds=0,
+        priorityClassName=NAMESPACE,
+        nodeSelector=dict(constraints.node_selector),
+        tolerations=[dict(toleration) for toleration in constraints.tolerations],
+        affinity={"nodeAffinity": {REQUIRED: {NODE_SELECTOR_TERMS: terms}}},
+    )
 
 
 def in_turns(pods: Sequence[WaitingPod]) -> list[WaitingPod]:

@@ -18,6 +18,7 @@ from alignup.control_plane.api_server.objects import PLACE
 from alignup.control_plane.gates.node_affinity import GATE, required_terms
 from alignup.errors import AlignupError
 from alignup.kubernetes.node_fit import FIELD_NAME, requests_of
+from alignup.kubernetes.pod import REQUIRED
 from alignup.kubernetes.wire import Metadata
 from alignup.records import Record, replace
 from alignup.text.json_text import decode_json
@@ -335,8 +336,7 @@ def _unseen(spec: GatedSpec) -> list[str]:
 
     affinity = spec.affinity or {}
     if any(
-        isinstance(affinity.get(kind), dict)
-        and affinity[kind].get("requiredDuringSchedulingIgnoredDuringExecution")
+        isinstance(affinity.get(kind), dict) and affinity[kind].get(REQUIRED)
         for kind in ("podAffinity", "podAntiAffinity")
     ):
         unseen.append("affinity to pods")
