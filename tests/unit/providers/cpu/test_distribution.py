@@ -306,6 +306,14 @@ def test_one_socket_wins_over_perfect_balance():
     assert within.nodes == (0, 2)
 
 
+def test_of_several_sockets_that_with_the_best_balance_wins():
+    """Choices across sockets are passed over on the way to it."""
+    left = [2, 6, 2, 6]
+    within = plan_distribution(left, 2, 4, 1, SOCKETS, forgets=False)
+    assert within is not None
+    assert within.nodes == (1, 3)
+
+
 def test_a_node_that_cannot_give_an_equal_share_gives_what_it_can():
     within = plan_distribution([6, 6, 1, 1], 2, 6, 1, SOCKETS)
     assert within is not None

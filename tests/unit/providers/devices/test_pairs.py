@@ -14,8 +14,9 @@ from alignup.machine.device_inventory import Device
 from alignup.machine.load import catalog_entries
 from alignup.machine.pci_devices import PHB, SYS
 from alignup.providers.devices.pairs import Choice, Pair, assignment, choose_together, read_pairs
+from alignup.records import replace
 
-GPU, NIC = "nvidia.com/gpu", "example.com/nic"
+GPU, NIC, SSD = "nvidia.com/gpu", "example.com/nic", "example.com/ssd"
 
 
 @given(
@@ -159,6 +160,29 @@ def test_a_node_gives_devices_of_one_switch() -> None:
     assert paired.try_admit(asking("pod", 1, 1)).containers["c"].devices == expected
     assert paired.copy().admit(asking("pod", 1, 1)).containers["c"].devices == expected
     assert paired.admit(asking("pod", 1, 1)).containers["c"].devices == expected
+
+
+@pytest.mark.parametrize(
+    ("pairs", "gpu"),
+    [
+        ([[GPU, NIC]], "gpu2"),
+        ([[GPU, SSD]], "gpu0"),
+        ([[GPU, NIC], [GPU, SSD]], "gpu2"),
+        ([[NIC, GPU], [SSD, GPU]], "gpu2"),
+        ([[GPU, SSD], [GPU, NIC]], "gpu0"),
+    ],
+)
+def test_what_an_earlier_pair_has_chosen_stays(pairs, gpu) -> None:
+    """The only SSD is at the switch of the first GPU, whose NIC is taken."""
+    entry = catalog_entries()["dgx-h100"]
+    ssd = replace(entry.devices[NIC][0], id="ssd0")
+    inventory = {**entry.devices, SSD: (ssd,)}
+    paired = Node(entry.machine, {"topologyManagerPolicy": "best-effort"}, inventory, pair=pairs)
+    paired.admit(asking("before", 0, 2))
+
+    pod = asking("pod", 1, 1)
+    pod["spec"]["containers"][0]["resources"]["limits"][SSD] = "1"
+    assert paired.admit(pod).containers["c"].devices[GPU] == (gpu,)
 
 
 def test_pairs_that_have_to_be_on_one_root_are_refused_elsewhere() -> None:
