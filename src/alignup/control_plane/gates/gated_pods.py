@@ -115,6 +115,11 @@ class GatedPods:
         else:
             self._placeless[uid] = pod, self._placeless.get(uid, (pod, False))[1]
 
+    def is_waiting(self, uid: str) -> bool:
+        """Return whether a pod waits for a place, alone or with its group."""
+        group = self.groups.of(uid)
+        return uid in self.queue or (group is not None and uid in group.waiting)
+
     def enqueue(self, pod: WaitingPod, since: float) -> None:
         """Let a pod wait for itself."""
         before = self.queue.add(pod, since)

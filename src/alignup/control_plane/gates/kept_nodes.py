@@ -106,7 +106,7 @@ class KeptNodes:
         if not overdue and not self._owners and not of_group:
             return
 
-        waiting = {pod.uid: pod for pod in queue} if self._reserved else {}
+        waiting = {pod.uid: pod for pod in (*queue, *groups.waiting)} if self._reserved else {}
         self._reserved = {
             name: waiting[pod.uid] for name, pod in self._reserved.items() if pod.uid in waiting
         }
@@ -259,7 +259,7 @@ class KeptNodes:
                 and isinstance(member, ExactMember)
                 and name not in self._state.uncertain
                 and not self._places.is_expecting(name)
-                and self._owners.get(name, pod).uid == pod.uid
+                and not self.is_for_another(pod, name)
                 and self._would_take(pod, name)
             ):
                 yield member, self._nodes.objects[name], self._nodes.load(name)

@@ -10,9 +10,10 @@ else helps (`DefaultPreemption`, Kubernetes 1.37):
   pod goes that finds another place at once (`plan_room`), then the youngest.
 - Where pods that are leaving already make the room, it is waited for them.
 
-The node is kept for the pod from then on (`KeptNodes.reserve`). Of pods with constraints that only
-their scheduler sees nobody knows here whether an eviction helps: for them nobody goes. Nor does
-anybody for a member of a group, and no member goes: the others would run for nothing.
+Its nodes are kept for the pod from then on (`KeptNodes.reserve`). Of pods with constraints that
+only their scheduler sees nobody knows here whether an eviction helps: for them nobody goes. For a
+group pods go where that lets all of it in (`group_evictions`). No member of a group goes: the
+others would run for nothing.
 
 `Preemption` plans, and is pure; `Evictor` carries its plans out.
 """
@@ -29,13 +30,13 @@ from alignup.control_plane.api_server import api_client
 from alignup.control_plane.api_server.objects import decode_budget, rules_of
 from alignup.control_plane.api_server.pod_events import write_event
 from alignup.control_plane.api_server.watch import list_objects
+from alignup.control_plane.gates.group_evictions import lowest_priority, may_evict, plan_for_group
 from alignup.control_plane.gates.reasons import COMPONENT
-from alignup.control_plane.gates.scheduler_rules import NodeLoad, refusal
-from alignup.control_plane.gates.waiting_pods import OF_A_NODE
+from alignup.control_plane.gates.scheduler_rules import refusal
+from alignup.control_plane.gates.victims import Eviction, load_without, may_go
 from alignup.control_plane.scheduler.node_state import ExactMember
 from alignup.errors import AlignupError
 from alignup.kubernetes.wire import Metadata
-from alignup.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -43,7 +44,8 @@ if TYPE_CHECKING:
     from alignup.cluster.evictions import Rules
     from alignup.control_plane.api_server.objects import Budget, WatchedPod
     from alignup.control_plane.gates.keeper import Keeper
-    from alignup.control_plane.gates.waiting_pods import Kind, WaitingPod
+    from alignup.control_plane.gates.waiting_groups import WaitingGroup
+    from alignup.control_plane.gates.waiting_pods import WaitingPod
     from alignup.kubernetes.pod import Pod
     from alignup.node import Node
 
@@ -67,22 +69,9 @@ _MOST_NODES: Final = 16
 _MOST_LEFT: Final = 3
 _MOST_ENTERED: Final = 5
 
-# Kinds of pods for which room is looked for in one look.
+# Kinds of pods, and groups, for which room is looked for in one look.
 _MOST_KINDS: Final = 4
-
-
-class Eviction(Record):
-    """How room is made for a pod.
-
-    Attributes:
-        pod: the pod that waits.
-        node: where it is made.
-        victims: who has to go; empty: those that are leaving are enough.
-    """
-
-    pod: WaitingPod
-    node: str
-    victims: tuple[WatchedPod, ...] = ()
+_MOST_GROUPS: Final = 2
 
 
 class Preemption:
@@ -92,14 +81,18 @@ class Preemption:
         self._keeper = keeper
         # By uid of the pod that waits, what is done for it, and since when nobody is in its way.
         self.under_way: dict[str, tuple[Eviction, float | None]] = {}
-        # By kind and priority, when room was looked for in vain.
-        self._vain: dict[tuple[Kind, int], float] = {}
+        # By what is equal for those for whom it is as vain, when room was looked for in vain.
+        self._vain: dict[object, float] = {}
+
+    def has_candidates(self, now: float) -> bool:
+        """Return whether there is anybody for whom others may go."""
+        return bool(self.candidates(now) or self._groups(now))
 
     def candidates(self, now: float) -> list[WaitingPod]:
         """Return the pods for which others may go, in their order; of equal ones the first."""
         self._vain = {key: at for key, at in self._vain.items() if at > now - _PAUSE}
         self._forget_what_is_over(now)
-        pods: dict[tuple[Kind, int], WaitingPod] = {}
+        pods: dict[object, WaitingPod] = {}
         for pod in self._keeper.queue.in_order():
             key = pod.kind, pod.watched.priority
             if (
@@ -114,14 +107,41 @@ class Preemption:
         if not pods:
             return []
 
-        lowest = min((bound.priority for bound in self._keeper.state.pods.values()), default=0)
+        lowest = self._lowest_priority()
         return [pod for pod in pods.values() if pod.watched.priority > lowest]
+
+    def _groups(self, now: float) -> list[WaitingGroup]:
+        """Return the groups for which others may go, in their order."""
+        waiting = [
+            group
+            for group in self._keeper.groups
+            if group.is_refused
+            and group.needs_places
+            and not group.goes_alone
+            and not group.lacking
+            and max(group.since.values()) <= now - _FIRST_WAIT
+            and group.shape not in self._vain
+            and self.under_way.keys().isdisjoint(group.waiting)
+            and may_evict(group)
+        ]
+        if not waiting:
+            return []
+
+        lowest = self._lowest_priority()
+        order = self._keeper.queue.charged
+        waiting = [group for group in waiting if lowest_priority(group) > lowest]
+        return sorted(
+            waiting, key=lambda group: (-group.priority, order(group.membership.namespace))
+        )
+
+    def _lowest_priority(self) -> int:
+        return min((bound.priority for bound in self._keeper.state.pods.values()), default=0)
 
     def _forget_what_is_over(self, now: float) -> None:
         """Forget evictions whose pod has a place or is gone, and those that came to nothing."""
+        bound = self._keeper.state.pods
         for uid, (eviction, since) in list(self.under_way.items()):
-            bound = self._keeper.state.pods
-            if uid not in self._keeper.queue:
+            if not self._keeper.pods.is_waiting(uid):
                 del self.under_way[uid]
             elif any(victim.pod.uid in bound for victim in eviction.victims):
                 continue
@@ -131,27 +151,53 @@ class Preemption:
                 self.failed(eviction, now)
 
     def plan(self, budgets: Sequence[Budget], now: float) -> Eviction | None:
-        """Return how room is made for the first pod for which that can be; None: for none.
+        """Return how room is made for the first pod or group for which that can be; None: for none.
 
-        The node is kept for the pod from now on.
+        A group comes before pods of its priority. The nodes are kept for them from now on.
         """
-        for pod in self.candidates(now)[:_MOST_KINDS]:
-            eviction = self._plan_for(pod, budgets)
+        pods = self.candidates(now)[:_MOST_KINDS]
+        groups = self._groups(now)[:_MOST_GROUPS]
+        for pod in pods:
+            priority = pod.watched.priority
+            before = [group for group in groups if group.priority >= priority]
+            groups = groups[len(before) :]
+            eviction = self._plan_for_first(before, budgets, now) or self._plan_for(pod, budgets)
             if eviction is not None:
-                self.under_way[pod.uid] = eviction, None
-                self._keeper.kept.reserve(eviction.node, pod)
-                return eviction
+                return self._begin(eviction)
 
-            self._vain[pod.kind, pod.watched.priority] = now
+            self._vain[pod.kind, priority] = now
+
+        eviction = self._plan_for_first(groups, budgets, now)
+        return None if eviction is None else self._begin(eviction)
+
+    def _plan_for_first(
+        self, groups: Iterable[WaitingGroup], budgets: Sequence[Budget], now: float
+    ) -> Eviction | None:
+        """Return how room is made for the first group for which that can be; None: for none."""
+        for group in groups:
+            eviction = plan_for_group(self._keeper, group, budgets)
+            if eviction is not None:
+                return eviction
+            self._vain[group.shape] = now
 
         return None
+
+    def _begin(self, eviction: Eviction) -> Eviction:
+        self.under_way[eviction.pod.uid] = eviction, None
+        for name in eviction.nodes:
+            self._keeper.kept.reserve(name, eviction.pod)
+        return eviction
 
     def failed(self, eviction: Eviction, now: float) -> None:
         """Take in that room was not made: a pod did not go, or the node took another one."""
         pod = eviction.pod
         self.under_way.pop(pod.uid, None)
-        self._vain[pod.kind, pod.watched.priority] = now
-        self._keeper.kept.give_back(eviction.node)
+        group = self._keeper.groups.of(pod.uid)
+        is_member = group is not None and pod.uid in group.waiting
+        key = group.shape if group is not None and is_member else (pod.kind, pod.watched.priority)
+        self._vain[key] = now
+        for name in eviction.nodes:
+            self._keeper.kept.give_back(name)
 
     def _plan_for(self, pod: WaitingPod, budgets: Sequence[Budget]) -> Eviction | None:
         nodes = list(islice(self._nodes_for(pod), _MOST_NODES))
@@ -164,7 +210,7 @@ class Preemption:
             if victims is None or rules.violations(victims):
                 continue
 
-            eviction = Eviction(pod, name, tuple([by_uid[victim.uid] for victim in victims]))
+            eviction = Eviction(pod, (name,), tuple([by_uid[victim.uid] for victim in victims]))
             if not victims:
                 return eviction
             if self._is_enough(eviction) and (
@@ -175,7 +221,7 @@ class Preemption:
         if best is None or len(best.victims) > 1:
             return best
 
-        left = {best.node: next(node for name, _, node in nodes if name == best.node)}
+        left = {name: node for name, _, node in nodes if name in best.nodes}
         left |= {name: node for name, _, node in nodes[:_MOST_LEFT]}
         moved = self._plan_moves(pod, left, by_uid, rules)
         if moved is not None and _weight(rules, moved) <= _weight(rules, best):
@@ -191,16 +237,8 @@ class Preemption:
         helpful: list[tuple[tuple[int, str], list[WatchedPod], Node]] = []
         for member, node, load in self._keeper.kept.to_clear(pod):
             leaving = [bound for bound in member.pods.values() if bound.is_leaving]
-            going = [
-                bound
-                for bound in member.pods.values()
-                if bound.priority < priority
-                and not bound.is_leaving
-                and not bound.is_copy
-                and bound.owner not in OF_A_NODE
-                and bound.membership is None
-            ]
-            if refusal(pod.kind.constrained, node, _less(load, [*leaving, *going])):
+            going = [bound for bound in member.pods.values() if may_go(bound, priority)]
+            if refusal(pod.kind.constrained, node, load_without(load, [*leaving, *going])):
                 continue
 
             highest = max((bound.priority for bound in going), default=priority)
@@ -213,10 +251,12 @@ class Preemption:
 
     def _is_enough(self, eviction: Eviction) -> bool:
         """Return whether a scheduler would put the pod on the node, too, when the others went."""
-        for member, node, load in self._keeper.kept.to_clear(eviction.pod, {eviction.node}):
+        for member, node, load in self._keeper.kept.to_clear(eviction.pod, eviction.nodes):
             leaving = [bound for bound in member.pods.values() if bound.is_leaving]
             return not refusal(
-                eviction.pod.kind.constrained, node, _less(load, [*leaving, *eviction.victims])
+                eviction.pod.kind.constrained,
+                node,
+                load_without(load, [*leaving, *eviction.victims]),
             )
 
         return False
@@ -265,7 +305,7 @@ class Preemption:
             return None
 
         victims = tuple([by_uid[step.pod.uid] for step in plan.evictions])
-        eviction = Eviction(pod, plan.placements[0].node, victims)
+        eviction = Eviction(pod, (plan.placements[0].node,), victims)
         return eviction if self._is_enough(eviction) else None
 
 
@@ -289,7 +329,7 @@ class Evictor:
         """Make room until cancelled, while this process leads."""
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
-            if not leads() or not self.preemption.candidates(self._clock()):
+            if not leads() or not self.preemption.has_candidates(self._clock()):
                 continue
 
             with self._api.complaining("no pod is evicted: "):
@@ -307,32 +347,22 @@ class Evictor:
                 pod = victim.pod
                 await api_client.evict(self._api, pod.namespace, pod.name, pod.uid)
                 self.evicted += 1
-                await self._say(pod, eviction)
+                await self._say(victim, eviction)
         except api_client.ApiError:
             self.preemption.failed(eviction, self._clock())
             raise
 
-    async def _say(self, pod: Pod, eviction: Eviction) -> None:
+    async def _say(self, victim: WatchedPod, eviction: Eviction) -> None:
         """Say of a pod that was evicted for whom, where people look for it."""
+        pod = victim.pod
         waiting = eviction.pod.watched
         message = (
-            f"evicted from node {eviction.node} for pod {waiting.pod.namespaced_name}, which has "
+            f"evicted from node {victim.node} for pod {waiting.pod.namespaced_name}, which has "
             f"the priority {waiting.priority}"
         )
         about = Metadata(name=pod.name, namespace=pod.namespace, uid=pod.uid)
         with self._api.complaining():
             await write_event(self._api, about, "Preempted", message, COMPONENT)
-
-
-def _less(load: NodeLoad, pods: Iterable[WatchedPod]) -> NodeLoad:
-    """Return the sums of a node without some of its pods."""
-    less = NodeLoad()
-    less.pods = load.pods
-    less.amounts = load.amounts.copy()
-    less.host_ports = load.host_ports.copy()
-    for bound in pods:
-        less.remove(bound.pod)
-    return less
 
 
 def _weight(rules: Rules, eviction: Eviction) -> tuple[object, ...]:

@@ -6,65 +6,20 @@ import asyncio
 import json
 from itertools import combinations
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from alignup.cluster.evictions import admits, without
-from alignup.control_plane.api_server.objects import decode_budget
 from alignup.control_plane.gates.decisions import Release
-from alignup.control_plane.gates.keeper import Keeper
 from alignup.control_plane.gates.preemption import Evictor, Preemption
-from alignup.control_plane.scheduler.cluster_state import ClusterState
-from alignup.kubelet.node_resource_topology.report import Description
-from alignup.kubernetes.node_fit import NodeObject
 from fakes.api_server import PODS, ApiStub, running, served, until
+from inputs.evictions import EMPTY, OWNER, bound, budget, keeper_of
 from inputs.waiting_pods import GATED_READER, waiting_pod
 from inputs.watched_objects import description, pod_object, report
 
-EMPTY = Description().template(json.dumps(description()), {})
-ROOM = {"cpu": 7000, "memory": 15 << 30, "pods": 110, "example.com/gpu": 2}
-OWNER = [{"kind": "ReplicaSet", "name": "r", "uid": "1", "controller": True}]
-
-
-def bound(
-    name: str,
-    node: str,
-    *,
-    owners: Any = OWNER,
-    leaving: bool = False,
-    since: str = "2026-01-01T00:00:00Z",
-    **fields: Any,
-) -> Any:
-    pod = pod_object(name, node, **fields)
-    pod["status"]["startTime"] = since
-    pod["metadata"] |= {"ownerReferences": owners, "labels": {"app": name}}
-    if leaving:
-        pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    return GATED_READER.decode(json.dumps(pod).encode())
-
-
-def keeper_of(nodes: dict[str, list[Any]], **fields: Any) -> Keeper:
-    """Return a keeper of nodes of 3 and 4 CPUs, single-numa-node, with the pods that are there."""
-    keeper = Keeper(ClusterState())
-    pods = [pod for there in nodes.values() for pod in there]
-    keeper.pods_listed(pods, 0)
-    keeper.nodes_listed([NodeObject(name, allocatable=ROOM, **fields) for name in nodes], 0)
-    for name, there in nodes.items():
-        holder = EMPTY.copy()
-        for pod in there:
-            assert holder.admit(pod.pod)
-        keeper.state.report_seen(report(name, described=description(), holdings=holder), 0)
-    return keeper
-
-
-def budget(name: str, app: str, allowed: int) -> Any:
-    document = {
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {"selector": {"matchLabels": {"app": app}}},
-        "status": {"disruptionsAllowed": allowed},
-    }
-    return decode_budget(json.dumps(document).encode())
+if TYPE_CHECKING:
+    from alignup.control_plane.gates.keeper import Keeper
 
 
 def waits(keeper: Keeper, name: str = "w", *, since: float = 1, **fields: Any) -> None:
@@ -78,7 +33,8 @@ def planned(keeper: Keeper, budgets: Any = (), now: float = 10) -> Any:
     eviction = Preemption(keeper).plan(budgets, now)
     if eviction is None:
         return None
-    return eviction.node, [victim.pod.name for victim in eviction.victims]
+    (node,) = eviction.nodes
+    return node, [victim.pod.name for victim in eviction.victims]
 
 
 def test_one_pod_goes_where_one_is_enough() -> None:
@@ -235,7 +191,7 @@ def test_a_plan_whose_node_does_not_report_is_given_up_and_made_anew() -> None:
     preemption = Preemption(keeper)
     waits(keeper, cpu=4, priority=2)
     first = preemption.plan((), 10)
-    assert first.node == "a"
+    assert first.nodes == ("a",)
     keeper.pod_gone("uid-x", 11)
     # the report still has it
     for moment in range(12, 40):
@@ -269,7 +225,7 @@ def test_no_more_go_than_a_plain_search_finds() -> None:
         assert (None if plan is None else len(plan.victims)) == fewest, seed
         if plan is not None:
             assert all(victim.priority < pod.watched.priority for victim in plan.victims)
-            node = keeper.state.members[plan.node].node
+            node = keeper.state.members[plan.nodes[0]].node
             assert admits(without(node, [v.pod for v in plan.victims]), pod.watched.pod)
 
 
