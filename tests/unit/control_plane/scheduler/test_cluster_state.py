@@ -22,11 +22,15 @@ from alignup.control_plane.scheduler.cluster_state import (
 from alignup.control_plane.scheduler.node_state import AmountsMember, ExactMember
 from alignup.errors import AlignupWarning
 from alignup.koordinator.effective import NODE_LABEL
-from alignup.kubelet.node_resource_topology.report import Description, holdings_of
+from alignup.kubelet.node_resource_topology.report import (
+    Description,
+    decode_report,
+    holdings_of,
+)
 from alignup.kubernetes.node_fit import node_object
 from alignup.records import replace
 from inputs.strategies import examples
-from inputs.watched_objects import READER, description, pod_object, report, watched
+from inputs.watched_objects import READER, description, pod_object, report, topology, watched
 
 EMPTY = Description().template(json.dumps(description()), {})
 
@@ -57,6 +61,38 @@ def test_a_node_is_known_by_what_it_publishes() -> None:
     state.report_seen(report("a"), 0)
     assert isinstance(state.members["e"], ExactMember)
     assert isinstance(state.members["a"], AmountsMember)
+
+
+@pytest.mark.parametrize("annotations", [{}, {"k8stopoawareschedwg/rte-update": "periodic"}])
+@pytest.mark.parametrize("zones", [0, 1, 2])
+@pytest.mark.parametrize("policy", ["none", "restricted"])
+def test_another_exporter_of_a_node_that_publishes_changes_nothing(
+    annotations, zones, policy
+) -> None:
+    """It replaces zones and attributes and keeps annotations that it does not know.
+
+    So do `updateNRTInfo` of the resource topology exporter and the topology updater of Node Feature
+    Discovery.
+    """
+    held = EMPTY.copy()
+    pod = watched("held", "n", cpu=3)
+    assert held.admit(pod.pod)
+    published = topology("n", described=description(), holdings=held)
+    overwritten = topology("n", cpu=[3, 4])
+    overwritten["zones"] = overwritten["zones"][:zones]
+    overwritten["attributes"] = [{"name": "topologyManagerPolicy", "value": policy}]
+    overwritten["metadata"]["annotations"] = {**published["metadata"]["annotations"], **annotations}
+    states = []
+    for document in (published, overwritten):
+        state = ClusterState()
+        state.report_seen(decode_report(json.dumps(document).encode()), 0)
+        state.pod_seen(pod, 0)
+        assert isinstance(state.members["n"], ExactMember)
+        states.append([admits(state, "n", cpu=cpu) for cpu in range(1, 9)])
+
+    assert states[0] == states[1]
+    assert True in states[0]
+    assert False in states[0]
 
 
 @pytest.mark.parametrize("pod_first", [True, False])
