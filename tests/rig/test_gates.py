@@ -21,7 +21,7 @@ from alignup.control_plane.gates.waiting_pods import PLACE, PLACE_LABEL
 from rig.control_plane import free_address
 from rig.outcome import Outcome, play
 from rig.proof import add_gates, metrics_of, run
-from rig.servers import ALIGNUP, Server, alignup, control_plane
+from rig.servers import ALIGNUP, Server, alignup, control_plane, wait_for_metric
 from rig.workload import allocatable, node, span_for, workload, write_nodes
 
 if TYPE_CHECKING:
@@ -139,6 +139,38 @@ def test_pods_get_places_in_both_shapes_and_wait_for_what_ends() -> None:
         here.until("waits", "Running")
         assert here.until("first", "Succeeded")
         assert here.labels() == []
+
+
+def test_metrics_say_what_pods_wait_for_and_how_soon_they_are_bound(capsys) -> None:
+    with rig(1) as here:
+        ungated = gated("ungated", 1)
+        del ungated["spec"]["schedulingGates"]
+        here.create(ungated)
+        here.until("ungated", "Running")
+        here.create(gated("first", 6, seconds=8))
+        here.create(gated("second", 6, seconds=60))
+        for name in ("first", "second"):
+            here.until(name, "Running")
+
+        here.create(gated("waits", 6))
+        kueue = gated("other", 6)
+        kueue["spec"]["schedulingGates"].append({"name": "example.com/other"})
+        here.create(kueue)
+        reason = 'alignup_gates_waiting_by_reason_pods{{reason="{}"}}'.format
+        wait_for_metric(here.address, reason("no_node_aligns"), 1)
+        metrics = metrics_of(here.address)
+        assert metrics[reason("other_gate")] == 1
+        assert sum(metrics[name] for name in metrics if name.startswith(reason("")[:-3])) == 2
+        assert metrics["alignup_gates_ungated_pods"] == 1
+
+        here.until("waits", "Running")
+        wait_for_metric(here.address, "alignup_gates_room_to_bound_seconds_count", 3)
+        metrics = metrics_of(here.address)
+        seconds = metrics["alignup_gates_room_to_bound_seconds_sum"] / 3
+        with capsys.disabled():
+            print(f"from room to binding {seconds:.3f} s on average")  # noqa: T201
+        assert 0 < seconds < 10
+        assert metrics[reason("no_node_aligns")] == 0
 
 
 def test_a_pod_moves_from_a_cordoned_node_by_a_label(capsys) -> None:

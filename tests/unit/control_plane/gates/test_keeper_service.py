@@ -450,3 +450,22 @@ def test_a_node_is_read_as_its_scheduler_sees_it() -> None:
         taints=({"key": "k", "effect": "NoSchedule"},),
         is_unschedulable=True,
     )
+
+
+def test_an_ungated_pod_beside_gated_ones_is_warned_of_once(monkeypatch) -> None:
+    monkeypatch.setattr(keeper_service, "_LOOK_SECONDS", 0.01)
+
+    @with_cluster("a")
+    async def _(there: Cluster) -> None:
+        await there.stub.put(PODS, pod_object("u", "a", cpu=1))
+        await there.stub.put(PODS, gated_object("p", cpu=5))
+        service = there.service()
+        async with running(service.run()):
+            await until(lambda: there.complaints)
+            await asyncio.sleep(0.1)
+            (warning,) = there.complaints
+            assert warning.startswith("1 pod with exclusive CPUs, memory or devices came to nodes ")
+            _, text = service.pages["/metrics"]()
+            assert "\nalignup_gates_ungated_pods 1\n" in text
+            by_reason = 'alignup_gates_waiting_by_reason_pods{reason="no_node_aligns"} 1'
+            assert f"\n{by_reason}\n" in text

@@ -27,8 +27,8 @@ def bound(name: str = "p", node: str = "a", **keys: Any):
     return watched
 
 
-def owned_by(kind: str) -> dict[str, Any]:
-    owner = {"kind": kind, "name": "o", "uid": "u", "controller": True, "apiVersion": "v1"}
+def owned_by(kind: str, *, controller: bool = True) -> dict[str, Any]:
+    owner = {"kind": kind, "name": "o", "uid": "u", "controller": controller, "apiVersion": "v1"}
     return {"ownerReferences": [owner]}
 
 
@@ -46,7 +46,7 @@ SHARED = {"requests": {"cpu": "100m"}}
         (True, {"metadata": {"annotations": {"alignup.dev/place": "a"}}}),
         (False, {"metadata": owned_by("DaemonSet")}),
         (False, {"metadata": owned_by("Node")}),
-        (False, {"metadata": {"annotations": MIRROR, **owned_by("Node")}}),
+        (False, {"metadata": {"annotations": MIRROR, **owned_by("Node", controller=False)}}),
         (False, {"spec": {"schedulerName": "other"}}),
         (False, {"spec": {"containers": [{"name": "c", "resources": SHARED}]}}),
     ],

@@ -62,6 +62,21 @@ def test_a_node_that_has_not_reported_its_last_pods() -> None:
     assert counts(waiting(keeper, waiting_pod("p", cpu=2))) == {"not_reported": 1}
 
 
+def test_of_several_nodes_the_one_that_is_nearest_to_a_place_says_the_reason() -> None:
+    keeper = keeper_of("cordoned", "kept", "late")
+    keeper.node_seen(NodeObject("cordoned", allocatable=ROOM, is_unschedulable=True), 0)
+    assert counts(waiting(keeper, waiting_pod("large", cpu=5, priority=1))) == {"no_node_aligns": 1}
+    keeper.kept.reserve("kept", next(iter(keeper.queue)))
+    keeper.pod_seen(watched("there", "late", cpu=1), 1)
+    waiting(keeper, waiting_pod("p", cpu=2))
+    assert counts(keeper) == {"no_node_aligns": 1, "not_reported": 1}
+
+    keeper.node_gone("late", 2)
+    assert counts(keeper) == {"no_node_aligns": 1, "kept_for_others": 1}
+    keeper.node_gone("kept", 2)
+    assert counts(keeper) == {"no_node_aligns": 1, "scheduler_filters": 1}
+
+
 def test_groups_other_gates_and_patches_that_were_refused() -> None:
     keeper = keeper_of("a")
     members = [grouped_pod(f"m{number}", size=3) for number in range(3)]
