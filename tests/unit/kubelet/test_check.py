@@ -360,7 +360,14 @@ def test_after_a_boot_pods_with_devices_come_before_their_plugins(place):
     )
     assert refused == dict.fromkeys("ac", ("UnexpectedAdmissionError", message, True))
     assert restart.awaited == ("nvidia.com/gpu",)
-    assert restart.to_dict()["awaited"] == ["nvidia.com/gpu"]
+    document = restart.to_dict()
+    assert (document["starts"], document["reboot"]) == (True, True)
+    assert document["awaited"] == ["nvidia.com/gpu"]
+    for answer in document["pods"]:
+        admitted = answer["name"] not in refused
+        assert answer["admitted"] is admitted
+        assert (answer["reason"], answer["message"]) == refused.get(answer["name"], ("", ""))[:2]
+        assert admitted or answer["again"]["admitted"] is True
     assert [finding.kind for finding in restart.risks] == ["cpus-changed", "memory-changed"]
     assert all("nothing is to be drained" in finding.repair for finding in restart.risks)
     assert foretell(FolderFiles(place.root), {}).risks == ()
