@@ -7,8 +7,10 @@ are the words of the cause, as of `alignup.explanations.cause`.
 
 from __future__ import annotations
 
+import os
 import re
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import suppress
+from typing import IO, TYPE_CHECKING, Any, Final
 
 import click
 
@@ -16,7 +18,7 @@ from alignup.cli import inputs
 from alignup.cli.explain_view import View, explanation_dict, show_explanation, show_failed_start
 from alignup.cli.failures import complain
 from alignup.cli.terminal import print_json, print_line
-from alignup.errors import one_line, sentence_of
+from alignup.errors import InputError, one_line, sentence_of
 from alignup.explanations.cause import (
     NODE_CAUSES,
     Cause,
@@ -29,7 +31,7 @@ from alignup.explanations.explanation import Explanation
 from alignup.explanations.trial import Question
 from alignup.explanations.why import step_of
 from alignup.kubelet.layout import KUBELET
-from alignup.kubelet.log import read_log
+from alignup.kubelet.log import MOST_EXPLAINED, read_log
 from alignup.kubelet.messages import meaning_of_rejection, meaning_of_start
 from alignup.kubernetes.pod import Container, is_device
 from alignup.machine.bits import bit_numbers, bit_set
@@ -54,6 +56,10 @@ if TYPE_CHECKING:
     from alignup.node.holdings import HintScores
     from alignup.topology_manager.policy import Policy
     from alignup.topology_manager.provider import ResourceHints
+
+# The longest log that is read, in bytes and in lines: it takes less than ten seconds, and 512 MiB.
+LOG_LIMIT: Final = 48 << 20
+MOST_LINES: Final = 1_000_000
 
 UNKNOWN: Final = "unknown"
 # Of a resource without hints, of which the log does not say that there are too few devices.
@@ -90,20 +96,8 @@ def explain_log(
     if any(other_inputs):
         raise click.UsageError("--log goes without pods, --node and --nodes")
 
-    with inputs.open_input(name) as file:
-        log = read_log(inputs.read_lines(inputs.as_utf8(file), name), name)
-
-    if log.omitted:
-        complain(
-            f"{counted(log.omitted, 'line')} of {name} left out as too long: journalctl -o json "
-            "needs --all"
-        )
-
-    refusals = [
-        refusal
-        for refusal in log.refusals.values()
-        if chosen in {None, refusal.pod, refusal.pod.removeprefix("default/")}
-    ]
+    log = _read(name, chosen)
+    refusals = list(log.refusals.values())
     for number, refusal in enumerate(refusals):
         explanation = explain_logged(log, refusal)
         if as_json:
@@ -129,6 +123,62 @@ def explain_log(
         print_line(sentence)
 
     return 1 if refusals or failed_starts else 0
+
+
+def _read(name: str, chosen: str | None) -> KubeletLog:
+    """Return what a log says, of one pod or of all; complain of what is left out.
+
+    Raises:
+        InputError: it cannot be read, or is none.
+    """
+    pod = chosen or ""
+    if pod and "/" not in pod:
+        pod = f"default/{pod}"
+
+    with inputs.open_input(name) as file:
+        if _size_of(file) > LOG_LIMIT:
+            raise _too_long(name)
+        log = read_log(_lines_of(inputs.as_utf8(file), name), name, pod)
+
+    if log.omitted:
+        complain(
+            f"{counted(log.omitted, 'line')} of {name} left out as too long: journalctl -o json "
+            "needs --all"
+        )
+    if log.dropped:
+        complain(
+            f"{counted(log.dropped, 'refusal')} of {name} left out, the oldest: {MOST_EXPLAINED} "
+            "are explained at most; --pod NAMESPACE/NAME picks a pod"
+        )
+    return log
+
+
+def _size_of(file: IO[bytes]) -> int:
+    """Return how many bytes a file has; 0: nobody knows before they are read."""
+    with suppress(OSError):  # it is none of the system's
+        return os.fstat(file.fileno()).st_size
+    return 0
+
+
+def _lines_of(file: IO[bytes], name: str) -> Iterator[bytes]:
+    """Yield the lines of a log.
+
+    Raises:
+        InputError: it is longer than a log may be.
+    """
+    length = 0
+    for number, line in enumerate(inputs.read_lines(file, name), 1):
+        length += len(line)
+        if length > LOG_LIMIT or number > MOST_LINES:
+            raise _too_long(name)
+        yield line
+
+
+def _too_long(name: str) -> InputError:
+    return InputError(
+        f"{name} has more than {LOG_LIMIT >> 20} MiB or {MOST_LINES} lines: write less of the log, "
+        "as journalctl -u kubelet --since '1 hour ago' does"
+    )
 
 
 def failed_start_dict(failed: FailedStart) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import re
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from alignup.errors import InputError
 from alignup.kubelet.messages import DRAIN_AND_DELETE, meaning_of_start
@@ -37,6 +37,8 @@ LogLine = tuple[str, str, dict[str, Any]]
 # What a line at -v=4 says of a combination of hints; of two lists on 8 NUMA nodes there are 65,025.
 _OF_A_COMBINATION: Final = b"Merged hint includes aggregated score"
 # Stands for a message that `journalctl -o json` left out, as it is too long for it.
+_T = TypeVar("_T")
+
 OMITTED: Final = "omitted"
 _HEAD: Final = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ ([\w.-]+\.go):\d+] ")
 _KEY: Final = re.compile(r" ([^\s=\"]+)=")
@@ -55,6 +57,8 @@ _EVERY_NODE: Final = (1 << 64) - 1
 _GO_HINT: Final = re.compile(r"{NUMANodeAffinity:([01]*)(?:<nil>)? Preferred:(true|false)}")
 # More values than any line of a kubelet has.
 _MOST_PAIRS: Final = 1000
+# Refusals that are kept, and words of failed starts: the newest. To explain them takes seconds.
+MOST_EXPLAINED: Final = 1000
 # How many lines of other programs are looked at for what they are.
 _MOST_OTHERS: Final = 1000
 _GO_HINTS: Final = re.compile(r"([^\s\[]+):\[([^\]]*)\]")
@@ -210,25 +214,28 @@ class KubeletLog(Record, frozen=False):
         failed_starts: by the kubelet's words, in order.
         numa_nodes: the mask of the NUMA nodes that are named in it.
         omitted: how many messages are `OMITTED`.
+        dropped: how many refusals, and words of failed starts, are the oldest of too many.
     """
 
     refusals: dict[str, LoggedRefusal] = field(default_factory=dict)
     failed_starts: dict[str, FailedStart] = field(default_factory=dict)
     numa_nodes: int = 0
     omitted: int = 0
+    dropped: int = 0
 
 
-def read_log(lines: Iterable[bytes], name: str) -> KubeletLog:
+def read_log(lines: Iterable[bytes], name: str, pod: str = "") -> KubeletLog:
     """Return what a kubelet's log says.
 
     Args:
         lines: its lines.
         name: its name in errors.
+        pod: namespace and name of the only pod of which refusals are kept; empty: of all.
 
     Raises:
         InputError: no line is one that a kubelet writes.
     """
-    reading = _Reading()
+    reading = _Reading(pod)
     is_known = False
     others: list[str] = []
     for line in lines:
@@ -351,10 +358,14 @@ def _value(text: str, place: int) -> tuple[Any, int]:
 
 
 class _Reading:
-    """Puts the lines of a log together."""
+    """Puts the lines of a log together.
 
-    def __init__(self) -> None:
+    The argument is the only pod of which refusals are kept; empty: all.
+    """
+
+    def __init__(self, pod: str) -> None:
         self.log = KubeletLog()
+        self._pod = pod
         self._startup = Startup()
         # those of one pod, by container
         self._decisions: dict[str | None, Decision] = {}
@@ -449,7 +460,7 @@ class _Reading:
             return False
 
         failed = self.log.failed_starts.pop(words, None) or FailedStart(words)
-        self.log.failed_starts[words] = failed
+        self._keep(self.log.failed_starts, words, failed)
         failed.count += bool(ends)
         failed.started_since = False
         if ends:
@@ -536,11 +547,22 @@ class _Reading:
             decisions = tuple(self._decisions.values())
             self._decisions = {}
 
+        if self._pod not in {"", pod}:
+            return
+
         earlier = self.log.refusals.pop(pod, None)
         if earlier is not None and not decisions:  # another line tells more
             decisions = earlier.decisions
 
-        self.log.refusals[pod] = LoggedRefusal(pod, uid, reason, message, self._startup, decisions)
+        refusal = LoggedRefusal(pod, uid, reason, message, self._startup, decisions)
+        self._keep(self.log.refusals, pod, refusal)
+
+    def _keep(self, entries: dict[str, _T], key: str, entry: _T) -> None:
+        """Put an entry behind all others, of which the oldest goes where there are too many."""
+        entries[key] = entry
+        if len(entries) > MOST_EXPLAINED:
+            del entries[next(iter(entries))]
+            self.log.dropped += 1
 
     def end_of_pod(self, pod: str | None = None) -> None:
         """Note a refusal that no line tells: a decision that was not carried out.

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
+from alignup.cli.explain_log import LOG_LIMIT, MOST_LINES
+
 SCHEMA = Path(__file__).parents[3] / "docs" / "explanation.schema.json"
 LOG = Path(__file__).parents[2] / "logs/1.36-restricted.log"
 
@@ -163,3 +165,31 @@ def test_a_log_of_utf_16_is_read_as_one_of_utf_8(alignup, encoding: str, packed)
         given = data[: len(data) - cut]
         ended = alignup("explain", "--log", "-", stdin=gzip.compress(given) if packed else given)
         assert (ended.status, ended.out) == (1, alignup("explain", "--log", LOG).out)
+
+
+def test_a_longer_log_than_is_read_in_seconds_is_refused_at_once(alignup, tmp_path):
+    long = tmp_path / "long.log"
+    with long.open("wb") as file:
+        file.truncate(LOG_LIMIT + 1)  # takes no space, and is never read
+    ended = alignup("explain", "--log", long)
+    assert ended.status == 2
+    assert "has more than 48 MiB or 1000000 lines: write less of the log" in ended.err
+
+    # nobody knows how long standard input is
+    for data in (b"x\n" * (MOST_LINES + 1), (b"x" * 999 + b"\n") * (LOG_LIMIT // 1000 + 1)):
+        ended = alignup("explain", "--log", "-", stdin=data)
+        assert ended.status == 2
+        assert "- has more than 48 MiB or 1000000 lines" in ended.err
+
+
+def test_of_very_many_refusals_the_newest_are_explained(alignup, monkeypatch):
+    monkeypatch.setattr("alignup.kubelet.log.MOST_EXPLAINED", 2)
+    monkeypatch.setattr("alignup.cli.explain_log.MOST_EXPLAINED", 2)
+    ended = alignup("explain", "--log", LOG, "--json")
+    assert [answer["pod"] for answer in ended.lines] == ["default/mem", "default/cpus"]
+    assert "2 refusals of" in ended.err
+    assert "--pod NAMESPACE/NAME picks a pod" in ended.err
+
+    ended = alignup("explain", "--log", LOG, "--json", "--pod", "wide")
+    assert [answer["pod"] for answer in ended.lines] == ["default/wide"]
+    assert ended.err == ""

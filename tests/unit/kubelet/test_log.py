@@ -870,7 +870,7 @@ def test_as_many_containers_as_one_likes_are_looked_up_each_at_once() -> None:
 
         __hash__ = str.__hash__
 
-    reading = log._Reading()  # the names are ours
+    reading = log._Reading("")  # the names are ours
     for number in range(200):
         values = {"pod": "a/b", "containerName": f"c{number}"}
         decision = reading._current(values)
