@@ -120,8 +120,13 @@ def page(title: str, parts: Iterable[Element]) -> str:
 
 
 def fragment(parts: Iterable[Element]) -> str:
-    """Return elements as HTML to be shown within another page, such as a notebook."""
-    root = Element("div")
+    """Return elements as HTML to be shown within another page, such as a notebook.
+
+    Its colours are for light and dark: what JupyterLab and VS Code say of their own theme counts
+    before what the system prefers.
+    """
+    root = Element("div", {"class": "alignup"})
+    add(root, "style").text = style("fragment")
     root.extend(parts)
     return tostring(root, encoding="unicode", method="html")
 

@@ -114,7 +114,7 @@ def test_a_refusal_says_why() -> None:
     manifest["spec"]["containers"][0]["name"] = HOSTILE
     seen = read_page(draw(used_node().admit(manifest))._repr_html_())
 
-    assert set(seen.tags) == {"div", "p"}
+    assert set(seen.tags) == {"div", "style", "p"}
     assert "✗ refused: TopologyAffinityError" in seen.text
 
 
@@ -151,7 +151,23 @@ def test_distances_are_shown_where_they_are_known(name: str, are_shown: bool) ->
 
 
 def test_a_fragment_is_no_page() -> None:
-    assert fragment([paragraph("<b>")]) == "<div><p>&lt;b&gt;</p></div>"
+    page = fragment([paragraph("<b>")])
+
+    assert page.startswith('<div class="alignup"><style>')
+    assert page.endswith("</style><p>&lt;b&gt;</p></div>")
+
+
+@pytest.mark.parametrize("cpus", [2, 60])
+def test_a_verdict_has_its_colour_in_a_notebook(cpus: int) -> None:
+    """Whatever theme the notebook says that it has, or else the system."""
+    admission = used_node().admit(pod("new", cpus))
+    page = draw(admission)._repr_html_() or ""
+    verdict = "admitted" if admission else "refused"
+
+    assert f'<p class="{verdict}">' in page
+    assert f".alignup .{verdict}{{color:var(--" in page
+    for theme in ("prefers-color-scheme:dark", "data-jp-theme-light=false", ".vscode-dark"):
+        assert theme in page
 
 
 def rows_of(made):
