@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from enum import Enum
-from html import escape
+from html import escape, unescape
 from importlib import import_module
 from inspect import signature
 from math import log10
@@ -37,8 +37,10 @@ WHOLE = 100
 """Ratios from which on nobody asks for decimals."""
 
 CODE = re.compile(r"(<code[^>]*>)(.*?)</code>", re.DOTALL)
-BREAKABLE = re.compile(r"(?<!\S)(?=\S*[-/?!}\])])\S{2,40}(?!\S)")
-"""A word with a character behind which a browser ends lines, no longer than a line of a phone."""
+BREAKABLE = re.compile(r"(?<!\S)(?=\S*[-/?!}\])._])\S{2,}(?!\S)")
+"""A word with a character behind which a browser may end a line."""
+LINE = 40
+"""Letters of code on a line of a phone: longer words are whole on wider screens only."""
 
 SEARCHED = (
     ("dev/questions.md", {"exclude": True}),
@@ -83,12 +85,18 @@ def on_page_content(html: str, **_: Any) -> str:
 
 
 def with_marked_words(code: re.Match[str]) -> str:
-    """Return code whose words are marked, but for tags and for words too long for any line."""
+    """Return code whose words are marked, but for tags."""
     parts = re.split(r"(<[^>]*>)", code[2])
     for place in range(0, len(parts), 2):
-        parts[place] = BREAKABLE.sub(r'<span class="word">\g<0></span>', parts[place])
+        parts[place] = BREAKABLE.sub(marked, parts[place])
 
     return f"{code[1]}{''.join(parts)}</code>"
+
+
+def marked(word: re.Match[str]) -> str:
+    """Return a word with what a style knows it by."""
+    kind = "word" if len(unescape(word[0])) <= LINE else "long-word"
+    return f'<span class="{kind}">{word[0]}</span>'
 
 
 def curves() -> Iterator[str]:
