@@ -14,6 +14,7 @@ import pytest
 
 from alignup.control_plane.api_server.api_client import with_api
 from alignup.control_plane.gates.installation import uninstall
+from alignup.control_plane.publishers.fleet import DURATION
 from rig.control_plane import free_address
 from rig.gated_play import (
     GatedOutcome,
@@ -24,6 +25,8 @@ from rig.gated_play import (
     ungated_and_waiting,
     until,
 )
+from rig.outcome import PODS as NAMESPACED
+from rig.outcome import Seen
 from rig.proof import metrics_of
 from rig.servers import Server, alignup, control_plane
 from rig.workload import allocatable, span_for, workload, write_nodes
@@ -76,6 +79,21 @@ class Cluster:
         self.keeper = self._run("gates", self._stack)
         install_gates(self.plane, self.server)
 
+    def create_more_than_fit(self) -> None:
+        """Create pods without the gate of which some wait for a minute: each fills a NUMA node."""
+        numa_nodes = sum(len(line["machine"]["numaNodes"]) for line in self.nodes)
+        seconds = 60.0
+        for number in range(int(1.5 * numa_nodes)):
+            amounts = {"cpu": "6", "memory": "1Gi"}
+            resources = {"limits": amounts, "requests": amounts}
+            name = f"large-{number}"
+            pod = {
+                "metadata": {"name": name, "annotations": {DURATION: f"{seconds}s"}},
+                "spec": {"containers": [{"name": "a", "image": "none", "resources": resources}]},
+            }
+            self.outcome.pods[name] = Seen(6.0, self.outcome.now(), seconds)
+            assert self.server.ask("POST", NAMESPACED, pod) == 201
+
     def play(self, change: Any) -> None:
         kubeconfig = self.plane.kubeconfig
         play_beside(kubeconfig, self.pods, self.span, self.outcome, PATIENCE, change)
@@ -100,6 +118,7 @@ def test_an_upgrade_from_the_extender_to_gates_rejects_and_loses_no_pod(capsys) 
         here.begin_extender()
 
         def upgrade() -> None:
+            here.create_more_than_fit()
             here.begin_gates()
             waited_for.append(len(ungated_and_waiting(here.server)))
             until(lambda: not ungated_and_waiting(here.server), PATIENCE)
@@ -113,6 +132,7 @@ def test_an_upgrade_from_the_extender_to_gates_rejects_and_loses_no_pod(capsys) 
     summary = outcome.summary()
     figures = {"gated": len(gated), "released": released, "ungated that waited": waited_for}
     tell(capsys, summary | figures)
+    assert waited_for[0] > 0
     outcome.check_each_ran_once()
     assert released == len(gated)
     assert set(outcome.placed) <= set(gated)

@@ -162,7 +162,7 @@ class Script:
         """Let pods come, and the keeper go in the middle of them; let it come back later."""
         until(keeper.leads)
         for number in range(40):
-            self.create(f"before-{number}", self.random.uniform(15, AWAY + 30))
+            self.create(f"before-{number}", self.random.uniform(15, 60))
             if number == 20:
                 # of some it has just taken off the gates, or is about to
                 keeper.go()
