@@ -150,9 +150,7 @@ class NodeChoice:
         ):
             return []
 
-        fitting = kinds.fitting(self._nodes.free(name))
-        if self._places.is_expecting(name):
-            fitting = [kind for kind in fitting if self._places.are_copies(kind, name)]
+        fitting = self._places.copies_among(kinds.fitting(self._nodes.free(name)), name)
         if not fitting:
             return []
 

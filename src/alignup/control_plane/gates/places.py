@@ -242,10 +242,13 @@ class Places:
 
     def are_copies(self, kind: Kind, name: str) -> bool:
         """Return whether all pods of which a node is a place are equal to those of a kind."""
-        due = self._due.get(name)
-        return due is None or all(
-            other is kind or other.demand == kind.demand for other in due.values()
-        )
+        return bool(self.copies_among([kind], name))
+
+    def copies_among(self, kinds: list[Kind], name: str) -> list[Kind]:
+        """Return of some kinds those of which `are_copies` is so."""
+        for due in self._due.get(name, {}).values():
+            kinds = [kind for kind in kinds if kind is due or kind.demand == due.demand]
+        return kinds
 
     def _is_admitted(self, place: Place, name: str) -> bool:
         """Return whether a node, as far as it is known exactly, has the pod."""

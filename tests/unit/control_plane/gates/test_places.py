@@ -188,3 +188,20 @@ def test_who_is_bound_comes_before_who_is_still_to_be_bound() -> None:
     for name in ("other", "p"):
         assert expected.admit(keeper.state.pods[f"uid-{name}"].pod)
     assert holdings_of(keeper.state.members["a"].node) == holdings_of(expected)
+
+
+def test_of_kinds_those_are_copies_that_ask_for_the_same() -> None:
+    keeper = keeper_of("a", "b")
+    keeper.pod_seen(waiting_pod("p", cpu=1), 1)
+    (release,) = keeper.decide(1)
+    (busy,) = release.nodes
+    (idle,) = {"a", "b"} - {busy}
+    pods = [
+        waiting_pod("copy", cpu=1),
+        waiting_pod("choosy", cpu=1, spec={"nodeSelector": {"zone": "east"}}),
+        waiting_pod("other", cpu=2),
+    ]
+    kinds = [pod.kind for pod in pods]
+    assert keeper.places.copies_among(kinds, busy) == kinds[:2]
+    assert keeper.places.copies_among(kinds, idle) == kinds
+    assert [keeper.places.are_copies(kind, busy) for kind in kinds] == [True, True, False]
