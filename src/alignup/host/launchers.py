@@ -13,13 +13,14 @@ from alignup.errors import InputError
 from alignup.host.proc_files import PARENT, PROC, stat_fields
 from alignup.machine.cpuset import CPUSet
 from alignup.records import Record
+from alignup.text.digits import read_number
 
 TYPE_CHECKING = False  # `typing` is slow to import
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Final
 
-_COUNTS: Final = r"\d{1,6}(\(x\d{1,6}\))?"
+_COUNTS: Final = r"[0-9]{1,6}(\(x[0-9]{1,6}\))?"
 _PARTS_AT_MOST: Final = 999_999
 _SLURM_NODE: Final = "SLURM_NODEID"
 _FLUX_NODES: Final = "FLUX_JOB_NNODES"
@@ -314,7 +315,4 @@ def _ranks(environment: Mapping[str, str], name: str) -> int:
 
 
 def _number(environment: Mapping[str, str], name: str) -> int:
-    text = environment.get(name, "")
-    if not (text.isascii() and text.isdigit() and len(text) <= len(str(_PARTS_AT_MOST))):
-        raise InputError.at(name, "a number", text)
-    return int(text)
+    return read_number(environment.get(name, ""), name, _PARTS_AT_MOST)

@@ -74,13 +74,25 @@ def test_a_rank_is_told_by_its_launcher(environment, expected):
             {"LOCAL_RANK": "8", "LOCAL_WORLD_SIZE": "8"},
             "a rank below 8, as LOCAL_WORLD_SIZE says, got 8 at LOCAL_RANK",
         ),
-        ({"LOCAL_RANK": "x", "LOCAL_WORLD_SIZE": "8"}, "a number, got 'x' at LOCAL_RANK"),
-        ({"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "9" * 7}, "a number"),
+        (
+            {"LOCAL_RANK": "x", "LOCAL_WORLD_SIZE": "8"},
+            "a whole number of at most 999999, got 'x' at LOCAL_RANK",
+        ),
+        ({"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "9" * 7}, "a whole number of at most 999999"),
+        ({"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "9" * 5000}, "a whole number of at most 999999"),
+        (
+            # digits of another script
+            {"SLURM_LOCALID": "0", "SLURM_TASKS_PER_NODE": "\u0663"},
+            "numbers of tasks such as",
+        ),
         (
             {"SLURM_LOCALID": "0", "SLURM_TASKS_PER_NODE": "4(2)"},
             r"numbers of tasks such as 4\(x2\),3",
         ),
-        ({"SLURM_LOCALID": "0", "SLURM_TASKS_PER_NODE": "4,3"}, "a number, got '' at SLURM_NODEID"),
+        (
+            {"SLURM_LOCALID": "0", "SLURM_TASKS_PER_NODE": "4,3"},
+            "number of at most 999999, got '' at SLURM_NODEID",
+        ),
         (
             {"SLURM_LOCALID": "0", "SLURM_TASKS_PER_NODE": "4,3", "SLURM_NODEID": "2"},
             "a node that SLURM_TASKS",
@@ -327,7 +339,10 @@ def test_the_order_of_the_world_is_known_where_all_ranks_are_on_this_machine(env
             "of the 8 ranks that .* 4 are",
         ),
         ({"OMPI_COMM_WORLD_RANK": "4", "OMPI_COMM_WORLD_SIZE": "4"}, "a rank below 4"),
-        ({"OMPI_COMM_WORLD_RANK": "x", "OMPI_COMM_WORLD_SIZE": "4"}, "a number, got 'x'"),
+        (
+            {"OMPI_COMM_WORLD_RANK": "x", "OMPI_COMM_WORLD_SIZE": "4"},
+            "a whole number of at most 999999, got 'x'",
+        ),
     ],
 )
 def test_the_order_of_the_world_is_not_guessed(world, reason):

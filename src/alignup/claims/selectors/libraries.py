@@ -324,7 +324,7 @@ def _local(moment: Timestamp, zone: str) -> datetime:
     Raises:
         EvaluationError: there is no such zone.
     """
-    match = re.fullmatch(r"([+-]?\d+):([+-]?\d+)", zone)
+    match = re.fullmatch("([+-]?[0-9]+):([+-]?[0-9]+)", zone)
     try:
         at = _EPOCH + timedelta(microseconds=moment.nanoseconds // 1000)
         if match is not None:

@@ -83,6 +83,9 @@ def test_parts_of_a_moment_are_of_a_zone() -> None:
     assert libraries.moment_part("%d", "1", "1", moment, "-00:01") == 30
     with pytest.raises(EvaluationError, match="unknown time zone Mars"):
         libraries.moment_part("%H", "1", "0", moment, "Mars")
+    with pytest.raises(EvaluationError, match="unknown time zone"):
+        # digits of another script, which Go reads no number of
+        libraries.moment_part("%H", "1", "0", moment, "\u0663:00")
     assert libraries.duration_part(str(SECOND), Duration(-1_999_999_999)) == -1
 
 
