@@ -97,8 +97,7 @@ def command(
         alignup explain --node node1.tar.xz
         alignup explain --machine xeon-2s --config kubelet.yaml pod.yaml
 
-    Pods are explained in turn, and admitted if they fit; refused ones are printed first. Of the
-    members of a group it is said how many fit, and what the next one lacks. With
+    Pods are explained in turn, and admitted if they fit; refused ones are printed first. With
     --node and no file, those that this node's kubelet rejected are explained, newest first. Each
     suggested change was tried.
 
@@ -107,7 +106,8 @@ def command(
     start it says why, and how to mend that. `journalctl -u kubelet |
     alignup explain --log -`
 
-    Manifests are those of `alignup admit`; `-` reads standard input. A pod that its kubelet has
+    Manifests are those of `alignup admit`; `-` reads standard input. Of a group it is said how many
+    members fit, and what the next one lacks. A pod that its kubelet has
     rejected (phase Failed, a reason such as TopologyAffinityError) is explained after all others,
     against the node as it is now: why it was rejected, and whether there is room by now. --svg
     draws the first pod that is refused, or else the last pod; --html shows all pods.
