@@ -71,7 +71,7 @@ def test_nobody_goes_where_not_all_members_would_have_places() -> None:
 
 
 def test_who_can_stay_once_another_one_goes_stays() -> None:
-    """For the first member one would go that has three of three CPUs, for both of them the other."""
+    """For the first member x would go, which has all of its NUMA node, for both of them y alone."""
     keeper = keeper_of({"a": [bound("x", "a", cpu=3), bound("y", "a", cpu=3)]})
     come(keeper, *gang(2, cpu=2))
     assert planned(keeper) == ["y"]
