@@ -26,18 +26,28 @@ Pages = dict[str, "Callable[[], tuple[HTTPStatus, str]]"]
 
 
 class _Answers:
-    """Answers one connection after another."""
+    """Answers one connection after another.
+
+    Of too many that have sent no request yet, the oldest is closed: whoever opens connections does
+    not keep a kubelet from asking for health, which would restart the keeper.
+    """
 
     def __init__(self, pages: Pages) -> None:
         self._pages = pages
-        self._connections = 0
+        # Those that have sent no request yet, the oldest first.
+        self._silent: dict[asyncio.StreamWriter, None] = {}
 
     async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._connections += 1
+        self._silent[writer] = None
+        if len(self._silent) > _MOST_CONNECTIONS:
+            oldest = next(iter(self._silent))
+            del self._silent[oldest]
+            oldest.close()
+
         try:
             with suppress(OSError, TimeoutError):
                 async with asyncio.timeout(_REQUEST_SECONDS):
-                    status, text = await self._answer(reader)
+                    status, text = await self._answer(reader, writer)
                     body = text.encode()
                     head = (
                         f"HTTP/1.1 {status.value} {status.phrase}\r\n"
@@ -47,18 +57,18 @@ class _Answers:
                     writer.write(head.encode() + body)
                     await writer.drain()
         finally:
-            self._connections -= 1
+            self._silent.pop(writer, None)
             writer.close()
 
-    async def _answer(self, reader: asyncio.StreamReader) -> tuple[HTTPStatus, str]:
+    async def _answer(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> tuple[HTTPStatus, str]:
         try:
             head = await reader.readuntil(_END_OF_HEAD)
         except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             return HTTPStatus.BAD_REQUEST, "no request of HTTP\n"
 
-        if self._connections > _MOST_CONNECTIONS:
-            return HTTPStatus.SERVICE_UNAVAILABLE, "too many connections\n"
-
+        self._silent.pop(writer, None)
         words = head.partition(b"\r\n")[0].decode(errors="replace").split(" ")
         if len(words) != len(("method", "path", "version")):
             return HTTPStatus.BAD_REQUEST, "no request of HTTP\n"
