@@ -121,8 +121,12 @@ class Script:
         self.by_hand: set[str] = set()
 
     def create(self, name: str, seconds: float, **spec: Any) -> None:
-        """Create a pod of four CPUs, with the gate unless it has a node."""
-        amounts = {"cpu": "4", "memory": "1Gi"}
+        """Create a pod, with the gate unless it has a node.
+
+        Its CPUs are of one NUMA node, of which often more are free on two.
+        """
+        cpus = self.random.choice((3, 5, 6))
+        amounts = {"cpu": str(cpus), "memory": "1Gi"}
         container = {
             "name": "a",
             "image": "none",
@@ -135,7 +139,7 @@ class Script:
         if "nodeName" not in spec:
             pod["spec"]["schedulingGates"] = [{"name": GATE}]
 
-        self.outcome.pods[name] = Seen(4.0, self.outcome.now(), seconds)
+        self.outcome.pods[name] = Seen(cpus, self.outcome.now(), seconds)
         status, answer = self.server.asked("POST", PODS, pod)
         assert status == 201, answer
 
