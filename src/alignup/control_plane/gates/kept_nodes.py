@@ -9,7 +9,6 @@ import numpy as np
 from alignup.control_plane.gates.scheduler_rules import NodeLoad, refusal
 from alignup.control_plane.gates.waiting_pods import OF_A_NODE
 from alignup.control_plane.scheduler.node_state import ExactMember
-from alignup.errors import AlignupError
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping, Sequence
@@ -150,11 +149,7 @@ class KeptNodes:
         Nodes that are kept already are left out.
         """
         view = self._state.view
-        try:
-            helps = view.empty_admits(pod.watched.pod, self._state.strategy)
-        except AlignupError:
-            return ""
-
+        helps = view.empty_admits(pod.watched.pod, self._state.strategy)
         for index in np.flatnonzero(helps[view.numbers(names)]).tolist():
             name = names[index]
             if name not in kept and self._would_take(pod, name):
@@ -246,11 +241,7 @@ class KeptNodes:
             names: of the nodes to look at; None: all.
         """
         view = self._state.view
-        try:
-            helps = view.empty_admits(pod.watched.pod, self._state.strategy)
-        except AlignupError:
-            return
-
+        helps = view.empty_admits(pod.watched.pod, self._state.strategy)
         for index in np.flatnonzero(helps).tolist():
             name = view.names[index]
             member = self._state.members[name]

@@ -918,17 +918,16 @@ class View:
     def taken_by_one(self, name: str, pods: Mapping[_T, Pod], strategy: str) -> list[_T]:
         """Return which of several pods a member takes, each as if the others were not there.
 
+        It takes none that asks for more than anything can be judged by.
+
         Args:
             name: that of the member.
             pods: by what they are known by; equal keys are of pods with equal requests, always.
             strategy: as for `judge`.
-
-        Raises:
-            InputError: as `judge`.
         """
         self._settle()
         if self._profile:
-            return [key for key, pod in pods.items() if self.judge_on(pod, [name], strategy)]
+            return [key for key, pod in pods.items() if self._is_taken(pod, name, strategy)]
 
         cluster = self._cluster
         resources = cluster.resources
@@ -936,15 +935,27 @@ class View:
             self._resources_of_jobs = resources
             self._jobs.clear()
 
+        keys = []
         jobs = []
         for key, pod in pods.items():
             job = self._jobs.get(key)
             if job is None:
-                job = self._jobs[key] = cluster.job(pod)
+                try:
+                    job = self._jobs[key] = cluster.job(pod)
+                except AlignupError:
+                    continue
+
+            keys.append(key)
             jobs.append((job, pod))
 
         admitted = cluster.judge_on_node(cluster.index(name), jobs, strategy, self._few)
-        return list(compress(pods, admitted))
+        return list(compress(keys, admitted))
+
+    def _is_taken(self, pod: Pod, name: str, strategy: str) -> bool:
+        try:
+            return bool(self.judge_on(pod, [name], strategy))
+        except AlignupError:
+            return False
 
     def _judged(self, cluster: Cluster, pod: Pod, strategy: str) -> Evaluation:
         answer = cluster.evaluate(pod, strategy)
@@ -1050,11 +1061,17 @@ class View:
         return causes[kind]
 
     def empty_admits(self, pod: Pod, strategy: str) -> npt.NDArray[np.bool_]:
-        """Return which nodes would admit the pod if no other pod were there."""
+        """Return which nodes would admit the pod if no other pod were there.
+
+        None would, where it asks for more than anything can be judged by.
+        """
         self._settle()
         key = demand_key(pod), strategy
         if key not in self._without_pods:
-            admitted = self._judged(self._empties, pod, strategy).admitted
+            try:
+                admitted = self._judged(self._empties, pod, strategy).admitted
+            except AlignupError:
+                admitted = np.zeros(len(self._empties), np.bool_)
             self._without_pods[key] = admitted[self._kinds]
 
         return self._without_pods[key]

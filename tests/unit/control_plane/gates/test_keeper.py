@@ -11,13 +11,19 @@ from hypothesis import strategies as st
 
 from alignup.control_plane.gates.decisions import Release
 from alignup.control_plane.gates.keeper import Keeper
+from alignup.control_plane.gates.kept_nodes import PATIENCE
+from alignup.control_plane.gates.preemption import Preemption
+from alignup.control_plane.gates.reasons import Reasons
 from alignup.control_plane.gates.scheduler_rules import NodeLoad
+from alignup.control_plane.gates.wait_reasons import WaitReasons
 from alignup.control_plane.gates.waiting_pods import PLACE_LABEL
-from alignup.control_plane.scheduler.cluster_state import ClusterState
+from alignup.control_plane.scheduler.cluster_state import SLOWEST_REPORT, ClusterState
+from alignup.kubelet.node_resource_topology.report import Description
+from alignup.kubernetes.node_fit import NodeObject
 from alignup.records import replace
-from inputs.keepers import EMPTY, SPREAD, bound, exact, given, keeper_of, labels, let_go, node
-from inputs.waiting_pods import GATED_READER, waiting_pod
-from inputs.watched_objects import pod_object
+from inputs.keepers import EMPTY, ROOM, SPREAD, bound, exact, given, keeper_of, labels, let_go, node
+from inputs.waiting_pods import GATED_READER, gated_object, member, waiting_pod
+from inputs.watched_objects import description, pod_object, report
 
 
 def test_a_node_that_is_gone_is_no_member_of_the_cluster_any_more() -> None:
@@ -348,3 +354,54 @@ def test_a_keeper_that_comes_back_after_ten_minutes_gives_nothing_twice(seed) ->
     random = Random(seed)
     often = ("new", "new", "bound", "ended", "report", "foreign", "let go", "away", "away")
     check_all_moments([(random.choice(often), random.randrange(8)) for _ in range(60)])
+
+
+def crowded_pod(shape, name, *, in_group):
+    """Return a pod that asks for more than any node can be judged by, by each of its amounts."""
+    amounts = {
+        "nothing of ten page sizes": {f"hugepages-{1 << size}Mi": "0" for size in range(10)},
+        "ten page sizes": {f"hugepages-{1 << size}Mi": f"{1 << size}Mi" for size in range(10)},
+        "thirty devices": {f"example.com/device-{number}": "1" for number in range(30)},
+    }[shape]
+    pod = member(name, 2, cpu=1, priority=3) if in_group else gated_object(name, cpu=1, priority=3)
+    resources = pod["spec"]["containers"][0]["resources"]
+    for amounts_of in resources.values():
+        amounts_of.update(amounts)
+    return GATED_READER.decode(json.dumps(pod).encode())
+
+
+@pytest.mark.parametrize("in_group", [False, True])
+@pytest.mark.parametrize("is_full", [False, True])
+@pytest.mark.parametrize("shape", ["nothing of ten page sizes", "ten page sizes", "thirty devices"])
+def test_a_pod_beyond_all_judgement_waits_and_others_get_their_places(
+    shape, is_full, in_group
+) -> None:
+    devices = {f"example.com/device-{number}": [{"id": "x", "numa": 0}] for number in range(30)}
+    described = description() | {"devices": devices}
+    template = Description().template(json.dumps(described), {})
+    room = {**ROOM, **dict.fromkeys(devices, 1)}
+    keeper = Keeper(ClusterState())
+    keeper.pods_listed([bound("old", "a", cpu=4)] if is_full else [], 0)
+    for name in ("a", "b"):
+        keeper.node_seen(NodeObject(name, allocatable=room), 0)
+        keeper.state.report_seen(report(name, described=described, holdings=template), 0)
+
+    for name in ("p", "q"):
+        keeper.pod_seen(crowded_pod(shape, name, in_group=in_group), 1)
+
+    # as long as it takes until nodes are kept, and until rejections and ends are forgotten
+    for now in (1, 2, 2 + PATIENCE, 3 + 2 * PATIENCE, 4 + SLOWEST_REPORT):
+        keeper.node_seen(NodeObject("a", allocatable=room, labels={"at": str(now)}), now)
+        assert given(keeper.decide(now)) == {}
+        assert Preemption(keeper).plan((), now) is None
+        keeper.group_places.go_on(now)
+        for pod, sentence in Reasons(keeper).due(now):
+            assert pod.watched.pod.name in ("p", "q")
+            assert sentence
+        WaitReasons(keeper).look()
+
+    now = 5 + SLOWEST_REPORT
+    keeper.pod_seen(waiting_pod("other", cpu=2), now)
+    assert given(keeper.decide(now)).keys() == {"other"}
+    keeper.pod_gone("uid-old", now + 1)
+    assert given(keeper.decide(now + 1)) == {}
