@@ -12,7 +12,7 @@ from itertools import chain, combinations
 from math import comb
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from alignup.cluster.cluster import AMOUNTS_ONLY, Cluster
+from alignup.cluster.cluster import AMOUNTS_ONLY, Cluster, Evaluation
 from alignup.cluster.node_totals import Totals, demand_key
 from alignup.errors import AlignupError, InputError
 from alignup.machine.bits import union
@@ -333,6 +333,14 @@ def plan_room(
     return RoomPlan(steps, left_out, proven)
 
 
+def _answers(cluster: Cluster, pod: Pod) -> Evaluation:
+    """Return what the nodes say to a pod: all say no where it asks for more than can be judged."""
+    try:
+        return cluster.evaluate(pod, _STRATEGY)
+    except InputError:
+        return Evaluation.empty(len(cluster))
+
+
 def _replay(nodes: Mapping[str, Node], steps: Iterable[Step]) -> None:
     """Check a plan on fresh copies of the nodes.
 
@@ -510,7 +518,7 @@ class _Greedy(_Search):
         return [pod for pod in self._nodes[name].pods if (name, pod.uid) in self._less]
 
     def _takers(self, pod: Pod) -> Iterable[str]:
-        best = self._cluster.evaluate(pod, _STRATEGY).best()
+        best = _answers(self._cluster, pod).best()
         fits = self._totals.fits(self._totals.request(pod))
         return [self._cluster.names[index] for index in best[fits[best]][:_MOST_NODES].tolist()]
 
@@ -522,7 +530,7 @@ class _Greedy(_Search):
         is_large_enough = self._large_enough(pod)
         admitting_variants: list[int] = []
         if self._keys:
-            admitting_variants = self._variants.evaluate(pod).admitted.nonzero()[0].tolist()
+            admitting_variants = _answers(self._variants, pod).admitted.nonzero()[0].tolist()
 
         single_victims: list[_Victims] = []
         for index in admitting_variants:
@@ -534,7 +542,7 @@ class _Greedy(_Search):
         yield from self._in_order(pod, single_victims)
 
         victim_sets: list[_Victims] = []
-        admitted = self._empty.evaluate(pod).admitted & is_large_enough
+        admitted = _answers(self._empty, pod).admitted & is_large_enough
         for index in admitted.nonzero()[0][:_MOST_NODES].tolist():
             name = self._cluster.names[index]
             candidates = [
@@ -574,7 +582,7 @@ class _Greedy(_Search):
             for victim in victims:
                 kind = demand_key(victim)
                 if kind not in moves_elsewhere:
-                    admitted = self._cluster.evaluate(victim).admitted
+                    admitted = _answers(self._cluster, victim).admitted
                     takers = admitted & self._large_enough(victim)
                     moves_elsewhere[kind] = bool(takers.any())
 
@@ -669,7 +677,7 @@ class _Proof(_Search):
 
     def _takers(self, pod: Pod) -> Iterable[str]:
         if pod.uid not in self._takers_of:
-            takers = self._cluster.evaluate(pod).admitted & self._large_enough(pod)
+            takers = _answers(self._cluster, pod).admitted & self._large_enough(pod)
             names = [self._cluster.names[index] for index in takers.nonzero()[0].tolist()]
             self._takers_of[pod.uid] = names
         return self._takers_of[pod.uid]

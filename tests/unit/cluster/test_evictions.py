@@ -281,6 +281,18 @@ def test_a_pod_that_is_there_or_a_cluster_of_amounts_is_refused() -> None:
         plan_room(Cluster.from_nodes({}), [running])
 
 
+@pytest.mark.parametrize("holds_one", [False, True])
+def test_a_pod_beyond_all_judgement_is_left_out_and_the_others_find_their_places(holds_one) -> None:
+    sizes = {f"hugepages-{1 << size}Mi": "0" for size in range(10)}
+    unjudged = watched("unjudged", cpu=1, **sizes).pod
+    staying = watched("staying", cpu=3, **sizes).pod if holds_one else pod("staying", 3)
+    nodes = {"a": node(staying, pod("large", 2)), "b": node(pod("other", 3))}
+    plan = plan_room(Cluster.from_nodes(nodes), [unjudged, pod("new", 4)])
+    assert plan.left_out == (unjudged,)
+    assert [step.pod.name for step in plan.placements] == ["new"]
+    assert not plan.proven
+
+
 def test_one_node_loses_the_fewest_and_least_important_and_within_budgets() -> None:
     full = node(pod("x", 3), pod("y", 2), pod("z", 2))
     running = list(full.pods)
