@@ -277,12 +277,18 @@ class Pod(Record):
 
     def renamed(self, **identity: Any) -> Pod:
         """Return the pod under another `uid`, `name`, `namespace`, or with other `annotations`."""
-        if self.made_of is None:
-            return replace(self, **identity, readings=None)
+        source = self.made_of and self.made_of.renamed(identity)
+        return self._remade(source, **identity)
 
-        source = self.made_of.renamed(identity)
+    def with_claims(self, claims: tuple[PodClaim, ...]) -> Pod:
+        """Return the pod with other claims among its constraints, however it is read."""
+        source = self.made_of and self.made_of.with_claims(claims)
+        return self._remade(source, constraints=replace(self.constraints, claims=claims))
+
+    def _remade(self, source: PodSource | None, **changes: Any) -> Pod:
+        """Return the pod with changes that are in what it is made of, too."""
         readings = None if self.readings is None else source
-        return replace(self, **identity, readings=readings, made_of=source)
+        return replace(self, **changes, readings=readings, made_of=source)
 
     @property
     def namespaced_name(self) -> str:
@@ -380,6 +386,11 @@ class PodSource(Record, frozen=False):
     def renamed(self, identity: Mapping[str, Any]) -> PodSource:
         """Return what the pod is made of with other values in some fields of its identity."""
         return replace(self, identity={**self.identity, **identity}, readings={})
+
+    def with_claims(self, claims: tuple[PodClaim, ...]) -> PodSource:
+        """Return what the pod is made of with other claims."""
+        constraints = replace(self.constraints, claims=claims)
+        return replace(self, constraints=constraints, readings={})
 
 
 def _read_pod(source: PodSource, reading: PodReading) -> Pod:

@@ -348,7 +348,6 @@ class PodReader:
                 "overhead": spec.overhead,
             }
         )
-        changes: dict[str, NodeConstraints] = {}
         # with the names of the claims that were made of templates
         if spec.resource_claims is not None:
             names = {
@@ -359,7 +358,7 @@ class PodReader:
                 replace(claim, claim=claim.claim or names.get(claim.name) or "")
                 for claim in pod.constraints.claims
             )
-            changes["constraints"] = replace(pod.constraints, claims=claims)
+            pod = pod.with_claims(claims)
 
         labels = metadata.labels or {}
         namespace = sys.intern(metadata.namespace)
@@ -368,7 +367,6 @@ class PodReader:
             name=metadata.name,
             namespace=namespace,
             annotations=kept_annotations,
-            **changes,
         )
         node = "" if pod_object.has_ended else sys.intern(spec.node_name)
         is_leaving = metadata.deletion_timestamp is not None

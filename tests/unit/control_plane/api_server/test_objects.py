@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from alignup import Node
 from alignup.control_plane.api_server.objects import (
     Memo,
     PodReader,
@@ -18,7 +19,8 @@ from alignup.control_plane.api_server.objects import (
 )
 from alignup.errors import InputError
 from alignup.kubernetes.pod import CONFIG_SOURCE
-from inputs.watched_objects import pod_object, watched
+from alignup.kubernetes.versions import KNOWN_VERSIONS
+from inputs.watched_objects import description, pod_object, watched
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
@@ -176,6 +178,24 @@ def test_claims_made_of_templates_have_the_names_that_the_status_tells() -> None
     pod["status"]["resourceClaimStatuses"] = [{"name": "made", "resourceClaimName": "p-made"}]
     claims = read(pod).pod.constraints.claims
     assert [claim.claim for claim in claims] == ["p-made", "", "c"]
+
+
+@pytest.mark.parametrize("version", KNOWN_VERSIONS, ids=str)
+def test_claims_have_their_names_however_a_kubelet_reads_the_pod(version) -> None:
+    """Releases differ in what resources of the pod as a whole mean."""
+    made = pod_object("p", cpu=2)
+    amounts = {"cpu": "4", "memory": "2Gi"}
+    made["spec"] |= {
+        "resources": {"requests": amounts, "limits": amounts},
+        "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "t"}],
+    }
+    made["status"]["resourceClaimStatuses"] = [{"name": "gpu", "resourceClaimName": "gpu-x7"}]
+    pod = read(made).pod
+    node = Node.from_dict(description(), kubelet_version=str(version))
+    assert node.admit(pod)
+    (held,) = node.pods
+    assert [claim.claim for claim in held.constraints.claims] == ["gpu-x7"]
+    assert (held.uid, held.name) == ("uid-p", "p")
 
 
 @pytest.mark.parametrize(
