@@ -50,6 +50,9 @@ FILE_LIMIT = 256 << 20
 # The most bytes of a line: as many as the file of a machine may have.
 LINE_LIMIT = 16 << 20
 BLANK_LIMIT = 1_000_000
+# Of what one node is asked to take, and of one pod: more would take longer than somebody waits.
+POD_LIMIT = 5_000
+CONTAINER_LIMIT = 1_000
 # What may be done where a kubelet refuses a configuration, by a part of its words.
 _WAYS_OUT = {
     "unrecognized feature gate": "; --lenient passes over it",
@@ -663,8 +666,12 @@ def asked_pods(
     positions = [
         position for position, document in enumerate(arriving) if document.pod.uid in chosen_uids
     ]
-    earlier = arriving[: positions[-1]] if positions else arriving
-    arrivals = expanded_documents((arriving[position] for position in positions), source.replicas)
+    asked_documents = [arriving[position] for position in positions]
+    until_last = arriving[: positions[-1]] if positions else arriving
+    earlier = [document for document in until_last if document.pod.uid not in chosen_uids]
+    _check_amounts(earlier, None)
+    _check_amounts(asked_documents, source.replicas)
+    arrivals = expanded_documents(asked_documents, source.replicas)
     memberships = {}
     if chosen is None:
         of_groups = [
@@ -681,9 +688,7 @@ def asked_pods(
         pods=tuple(document.pod for document in arrivals),
         present=tuple(present),
         rejected=tuple(rejections),
-        before=tuple(
-            expanded(document for document in earlier if document.pod.uid not in chosen_uids)
-        ),
+        before=tuple(expanded(earlier)),
         memberships=memberships,
     )
     if pods.pods or pods.present or pods.rejected:
@@ -709,6 +714,27 @@ def _rejected_documents(source: NodeSource, loaded: LoadedNode) -> list[PodDocum
 
     documents = read_pod_documents(loaded.pod_list, "pods.json")
     return [document for document in documents if document.was_rejected]
+
+
+def _check_amounts(documents: Sequence[PodDocument], replicas: int | None) -> None:
+    """Check that pods are no more than a node is asked about, and no larger.
+
+    Args:
+        documents: those of the pods.
+        replicas: how many of each; None: as many as each says.
+
+    Raises:
+        InputError: they are.
+    """
+    count = sum(document.count if replicas is None else replicas for document in documents)
+    if count > POD_LIMIT:
+        raise InputError.at("the input", f"at most {POD_LIMIT} pods for one node", count)
+
+    for document in documents:
+        container_count = len(document.pod.all_containers)
+        if container_count > CONTAINER_LIMIT:
+            expected = f"at most {CONTAINER_LIMIT} containers"
+            raise InputError.at(f"pod {document.pod.namespaced_name}", expected, container_count)
 
 
 def _chosen_documents(

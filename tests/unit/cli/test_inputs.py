@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import sys
+from typing import Any
 
 import pytest
 
@@ -202,3 +203,29 @@ def test_a_node_lines_kubelet_is_told_what_it_lacks_as_a_configuration(alignup, 
     assert ended.status == 2
     assert "reservedSystemCPUs reserves some" in ended.err
     assert "--reserved-cpus" in ended.err
+
+
+def deployment(name: str, replicas: int, containers: int = 1) -> dict[str, Any]:
+    spec = {"containers": [{"name": f"c{number}", "image": "i"} for number in range(containers)]}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name},
+        "spec": {"replicas": replicas, "template": {"spec": spec}},
+    }
+
+
+@pytest.mark.parametrize("command", ["admit", "explain"])
+def test_more_pods_than_a_node_is_asked_about_are_refused_at_once(alignup, write, command) -> None:
+    """Also those that the counts of a few templates add up to."""
+    items = [deployment("d", 3_000), deployment("e", 2_001)]
+    file = write("pods.json", {"apiVersion": "v1", "kind": "List", "items": items})
+    words = "at most 5000 pods for one node, got 5001"
+    assert alignup(command, file, "-m", "xeon-2s").complains(words)
+    several = ("--replicas", "2501")
+    words = "at most 5000 pods for one node, got 5002"
+    assert alignup(command, file, "-m", "xeon-2s", *several).complains(words)
+
+    large = write("large.json", deployment("f", 1, containers=1001))
+    words = "at most 1000 containers, got 1001"
+    assert alignup(command, large, "-m", "xeon-2s").complains(words)
