@@ -80,6 +80,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "extender": {"extender": True},
     "gates": {"extender": False, "keeper": ()},
     "gates-final": {"extender": False, "keeper": ("--final",)},
+    "both": {"extender": True, "keeper": ()},
     "backoff": {"extender": True, "gates": {"SchedulerPopFromBackoffQ": False}},
     "amounts": {"extender": True, "amounts_only": True},
     "peer": {"extender": False, "overlay": peer("Dedicated")},
@@ -87,11 +88,13 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 """The ways.
 
-`gates`: pods wait behind a scheduling gate, and `alignup gates` lets each go to a node, under a
-scheduler by its defaults; `gates-final`: to that node only, whatever happens there. `backoff`: the
-extender, under a scheduler that tries no pod before its backoff is over, though it
-has nothing else to do. `amounts`: the extender, where nodes publish the amounts of their NUMA nodes
-only. `peer` has an informer of its own, its default; `peer-shared` uses the scheduler's.
+- `gates`: pods wait behind a scheduling gate, and `alignup gates` lets each go to a node, under a
+  scheduler by its defaults; `gates-final`: to that node only, whatever happens there.
+- `both`: gates, and the extender beside them.
+- `backoff`: the extender, under a scheduler that tries no pod before its backoff is over, though it
+  has nothing else to do.
+- `amounts`: the extender, where nodes publish the amounts of their NUMA nodes only.
+- `peer` has an informer of its own, its default; `peer-shared` uses the scheduler's.
 """
 
 

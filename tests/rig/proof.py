@@ -10,6 +10,7 @@ import os
 import re
 import ssl
 import urllib.request
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,13 +63,7 @@ def run(
     """
     plane.gates = gates or {}
     if single:
-        described, manifests = workload(3 * nodes, pods, seconds)
-        described = described[::3]
-        for node_line in described:
-            node_line["kubelet"]["topologyManagerPolicy"] = "single-numa-node"
-            node_line["devices"]["example.com/gpu"] = [
-                {"id": f"gpu{gpu}", "numa": gpu % 2} for gpu in range(4)
-            ]
+        described, manifests = single_numa_nodes(nodes, pods, seconds)
     else:
         described, manifests = workload(nodes, pods, seconds)
 
@@ -81,60 +76,54 @@ def run(
     outcome = Outcome(allocatable=allocatable(described))
     listen = ("--kubeconfig", plane.kubeconfig, "--listen")
 
-    def became() -> dict[str, Any]:
-        waits = waits_beside_room(path, manifests, outcome.pods)
-        return {**outcome.summary(), "from room to running": percentiles(waits)}
-
     span = span_for(described, manifests, seconds, load)
     fleet_address, extender_address = free_address(), free_address()
     options = [fleet_address, "--nodes", path]
     if amounts_only:
         options.append("--amounts-only")
 
-    with alignup("fleet", *listen, *options, ready=f"http://{fleet_address}/healthz") as fleet:
-        if keeper is not None:
-            plane.schedule(overlay or {})
-            address = free_address()
-            with alignup(
-                "gates", *listen, address, *keeper, ready=f"http://{address}/healthz"
-            ) as server:
-                asyncio.run(play(plane.kubeconfig, manifests, span, outcome, patience))
-                measured = processor_time(plane, fleet=fleet.pid, keeper=server.pid)
-                return {**became(), **measured, **cycles(plane), "keeper": metrics_of(address)}
+    with ExitStack() as stack:
 
-        if not extender:
-            plane.schedule(overlay or {})
-            asyncio.run(
-                play(
-                    plane.kubeconfig,
-                    manifests,
-                    span,
-                    outcome,
-                    patience,
-                )
-            )
-            return {**became(), **processor_time(plane, fleet=fleet.pid), **cycles(plane)}
+        def started(command: str, address: str, *words: str) -> int:
+            """Start a command of ours that is to be there to the end; return its id."""
+            ready = f"http://{address}/healthz"
+            server = stack.enter_context(alignup(command, *listen, address, *words, ready=ready))
+            return server.pid
 
-        with alignup(
-            "extender", *listen, extender_address, ready=f"http://{extender_address}/healthz"
-        ) as server:
+        servers = {"fleet": started("fleet", *options)}
+        if extender:
+            servers["extender"] = started("extender", extender_address)
             plane.schedule_with(extender_address)
-            asyncio.run(
-                play(
-                    plane.kubeconfig,
-                    manifests,
-                    span,
-                    outcome,
-                    patience,
-                )
-            )
-            measured = processor_time(plane, fleet=fleet.pid, extender=server.pid)
-            return {
-                **measured,
-                **cycles(plane),
-                "questions": questions(extender_address),
-                **became(),
-            }
+        else:
+            plane.schedule(overlay or {})
+
+        keeper_address = free_address()
+        if keeper is not None:
+            servers["keeper"] = started("gates", keeper_address, *keeper)
+
+        asyncio.run(play(plane.kubeconfig, manifests, span, outcome, patience))
+        report = {**processor_time(plane, **servers), **cycles(plane)}
+        if extender:
+            report["questions"] = questions(extender_address)
+        if keeper is not None:
+            report["keeper"] = metrics_of(keeper_address)
+
+    waits = waits_beside_room(path, manifests, outcome.pods)
+    return {**report, **outcome.summary(), "from room to running": percentiles(waits)}
+
+
+def single_numa_nodes(
+    nodes: int, pods: int, seconds: float
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return a workload for nodes of two NUMA nodes with four GPUs, single-numa-node."""
+    described, manifests = workload(3 * nodes, pods, seconds)
+    described = described[::3]
+    for node_line in described:
+        node_line["kubelet"]["topologyManagerPolicy"] = "single-numa-node"
+        node_line["devices"]["example.com/gpu"] = [
+            {"id": f"gpu{gpu}", "numa": gpu % 2} for gpu in range(4)
+        ]
+    return described, manifests
 
 
 def add_gates(manifests: list[dict[str, Any]]) -> None:
