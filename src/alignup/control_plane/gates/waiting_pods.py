@@ -112,12 +112,14 @@ class Kind(Record, eq=False):
         demand: what its kubelet sees of them (`demand_key`). Bound pods are read the same way, so
             pods that differ in their constraints only are copies once they are on a node.
         requests: what a scheduler counts, in the units of `requests_of`.
+        length: the bytes of their constraints (as JSON) and of the names of their resources.
     """
 
     pod: Pod
     constrained: Pod
     demand: object
     requests: Mapping[str, int]
+    length: int = 0
 
     def most_in(self, free: Mapping[str, int]) -> int:
         """Return for how many such pods some amounts are enough."""
@@ -256,11 +258,8 @@ class GatedPodReader:
         )
 
         gates = _gates(spec)
-        fields = spec.node_selector, spec.affinity, spec.tolerations
-        encoded = msgspec.json.encode(fields)
-        kind = self._kind(pod, fields, encoded)
-        length = len(encoded) + sum(map(len, kind.requests))
-        is_too_long = needs_place and length > _LONGEST_CONSTRAINTS
+        kind = self._kind(pod, spec)
+        is_too_long = needs_place and kind.length > _LONGEST_CONSTRAINTS
         conditions = pod_object.status.conditions or ()
         return WaitingPod(
             watched,
@@ -281,10 +280,12 @@ class GatedPodReader:
             ),
             (metadata.annotations or {}).get(PLACE, "") if GATE in gates else "",
             spec.preemption_policy != "Never",
-            _too_long(length) if is_too_long else "",
+            _too_long(kind.length) if is_too_long else "",
         )
 
-    def _kind(self, pod: Pod, fields: tuple[Any, Any, Any], encoded: bytes) -> Kind:
+    def _kind(self, pod: Pod, spec: GatedSpec) -> Kind:
+        fields = spec.node_selector, spec.affinity, spec.tolerations
+        encoded = msgspec.json.encode(fields)
         demand = demand_key(pod)
         key = demand, encoded
         kind = self._kinds.get(key)
@@ -297,8 +298,9 @@ class GatedPodReader:
                 tolerations=demands.tolerations,
             )
             constrained = replace(pod, constraints=constraints)
-            kind = Kind(pod, constrained, demand, requests_of(pod))
-            length = len(encoded) + sum(map(len, kind.requests))
+            requests = requests_of(pod)
+            length = len(encoded) + sum(map(len, requests))
+            kind = Kind(pod, constrained, demand, requests, length)
             self._kinds.keep(key, kind, length)
 
         return kind
