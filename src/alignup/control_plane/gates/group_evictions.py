@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from alignup.cluster.evictions import admits, fewest_victims, without
 from alignup.control_plane.api_server.objects import rules_of
+from alignup.control_plane.gates.group_places import left_out_by
 from alignup.control_plane.gates.scheduler_rules import refusal
 from alignup.control_plane.gates.victims import Eviction, load_without, may_go
 
@@ -61,7 +62,7 @@ def plan_for_group(
     """
     members = {uid: pod for uid, pod in group.waiting.items() if pod.needs_place}
     plan = keeper.group_places.plan(members)
-    left_out = keeper.group_places.left_out(group)
+    left_out = left_out_by(plan, group)
     if not left_out or len(left_out) > _MOST_MEMBERS:
         return None
 

@@ -199,9 +199,7 @@ class GroupPlaces:
         The others have theirs now, all at the same time.
         """
         members = {uid: pod for uid, pod in group.waiting.items() if pod.needs_place}
-        plan = self.plan(members)
-        short = group.needed - (len(group.waiting) - len(plan.left_out))
-        return [members[pod.uid] for pod in plan.left_out][: max(0, short)]
+        return left_out_by(self.plan(members), group)
 
     def _place(self, group: WaitingGroup, now: float) -> list[Plan]:
         """Give places to as many members as have to run together, or to none."""
@@ -319,3 +317,9 @@ class GroupPlaces:
 
         for uid in plan:
             self._places.end(uid)
+
+
+def left_out_by(plan: GroupPlan, group: WaitingGroup) -> list[WaitingPod]:
+    """Return the members without which a group could not run, and which have no place in a plan."""
+    short = group.needed - (len(group.waiting) - len(plan.left_out))
+    return [group.waiting[pod.uid] for pod in plan.left_out][: max(0, short)]
