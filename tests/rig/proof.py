@@ -63,7 +63,7 @@ def run(
     """
     plane.gates = gates or {}
     if single:
-        described, manifests = single_numa_nodes(nodes, pods, seconds)
+        described, manifests = single_numa_workload(nodes, pods, seconds)
     else:
         described, manifests = workload(nodes, pods, seconds)
 
@@ -112,7 +112,7 @@ def run(
     return {**report, **outcome.summary(), "from room to running": percentiles(waits)}
 
 
-def single_numa_nodes(
+def single_numa_workload(
     nodes: int, pods: int, seconds: float
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return a workload for nodes of two NUMA nodes with four GPUs, single-numa-node."""

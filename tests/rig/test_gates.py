@@ -22,7 +22,7 @@ from rig.control_plane import free_address
 from rig.outcome import Outcome, play
 from rig.proof import add_gates, metrics_of, run
 from rig.servers import ALIGNUP, Server, alignup, control_plane, wait_for_metric
-from rig.workload import allocatable, node, span_for, workload, write_nodes
+from rig.workload import allocatable, node, single_numa_nodes, span_for, workload, write_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -103,9 +103,7 @@ def rig(count: int, *options: str) -> Iterator[Rig]:
     """Run a control plane with nodes of two NUMA nodes, single-numa-node, and a keeper."""
     with control_plane() as plane:
         plane.schedule({})
-        described = [node(3 * number, Random(1)) for number in range(count)]
-        for node_line in described:
-            node_line["kubelet"]["topologyManagerPolicy"] = "single-numa-node"
+        described = single_numa_nodes(count)
 
         path = write_nodes(plane.folder, described)
         listen = ("--kubeconfig", plane.kubeconfig, "--listen")

@@ -27,7 +27,7 @@ from rig.gated_play import GatedOutcome, has_gate, until
 from rig.outcome import PODS, Seen, following, play
 from rig.proof import add_gates, metrics_of
 from rig.servers import ALIGNUP, Server, alignup, control_plane
-from rig.workload import allocatable, node, span_for, workload, write_nodes
+from rig.workload import allocatable, single_numa_nodes, span_for, workload, write_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -217,9 +217,7 @@ class Script:
 @pytest.mark.parametrize("way", ["killed", "stopped"])
 def test_a_keeper_that_was_away_for_long_gives_nothing_twice(capsys, way) -> None:
     """Pods are made, deleted, bound and opened meanwhile, and a node is cordoned."""
-    described = [node(3 * number, Random(1)) for number in range(8)]
-    for node_line in described:
-        node_line["kubelet"]["topologyManagerPolicy"] = "single-numa-node"
+    described = single_numa_nodes(8)
 
     outcome = GatedOutcome(allocatable=allocatable(described))
     fleet = free_address()

@@ -7,7 +7,6 @@ import subprocess
 import time
 from contextlib import contextmanager
 from pathlib import Path
-from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,7 +18,7 @@ from alignup.control_plane.gates.placeholders import NAMESPACE
 from alignup.control_plane.gates.waiting_pods import PLACE, PLACE_LABEL
 from rig.control_plane import free_address
 from rig.servers import ALIGNUP, DEPLOY, Server, alignup, control_plane, wait_for
-from rig.workload import node, write_nodes
+from rig.workload import single_numa_nodes, write_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -110,9 +109,7 @@ def deployed_rig(count: int) -> Iterator[tuple[ControlPlane, Server]]:
     with control_plane() as plane:
         server = Server(plane.kubeconfig)
         server.deployed()
-        nodes = [node(3 * number, Random(1)) for number in range(count)]
-        for described in nodes:
-            described["kubelet"]["topologyManagerPolicy"] = "single-numa-node"
+        nodes = single_numa_nodes(count)
 
         fleet = free_address()
         known = ("--kubeconfig", plane.kubeconfig, "--listen", fleet)

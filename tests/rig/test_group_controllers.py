@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack, contextmanager
-from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,7 +17,7 @@ from rig.gated_play import until
 from rig.group_controllers import CONTROLLERS, start_controllers
 from rig.programs import BIN
 from rig.servers import Server, alignup, control_plane
-from rig.workload import node, write_nodes
+from rig.workload import single_numa_nodes, write_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -140,9 +139,8 @@ def rig(name: str) -> Iterator[Rig]:
     """Run a control plane with two nodes, a keeper, and a controller of groups."""
     with control_plane() as plane, ExitStack() as stack:
         plane.schedule({})
-        described = [node(3 * number, Random(1)) for number in range(2)]
+        described = single_numa_nodes(2)
         for line in described:
-            line["kubelet"]["topologyManagerPolicy"] = "single-numa-node"
             line["kubelet"]["topologyManagerScope"] = "container"
 
         path = write_nodes(plane.folder, described)

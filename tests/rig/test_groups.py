@@ -9,7 +9,6 @@ import json
 import subprocess
 import time
 from contextlib import ExitStack, contextmanager
-from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,7 +19,7 @@ from rig.control_plane import free_address
 from rig.programs import BIN
 from rig.servers import ALIGNUP, Server, alignup, control_plane
 from rig.topology_kind import PATH as CRDS
-from rig.workload import node, write_nodes
+from rig.workload import single_numa_nodes, write_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -183,9 +182,8 @@ def rig(way: str, *, by: str) -> Iterator[Rig]:
 
     with control_plane(**served) as plane, ExitStack() as stack:
         plane.gates = FEATURES if by == "object" else {}
-        described = [node(3 * number, Random(1)) for number in range(2)]
+        described = single_numa_nodes(2)
         for line in described:
-            line["kubelet"]["topologyManagerPolicy"] = "single-numa-node"
             line["kubelet"]["topologyManagerScope"] = "container"
 
         path = write_nodes(plane.folder, described)
@@ -234,9 +232,7 @@ def test_none_of_four_is_bound_while_two_fit_and_all_four_later(way, by) -> None
 def test_a_keeper_that_is_killed_between_two_patches_is_followed_by_one_that_finishes() -> None:
     with control_plane() as plane:
         plane.schedule({})
-        described = [node(3 * number, Random(1)) for number in range(4)]
-        for line in described:
-            line["kubelet"]["topologyManagerPolicy"] = "single-numa-node"
+        described = single_numa_nodes(4)
         path = write_nodes(plane.folder, described)
         listen = ("--kubeconfig", plane.kubeconfig, "--listen")
         fleet = free_address()

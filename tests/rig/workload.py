@@ -67,6 +67,14 @@ def node(number: int, random: Random) -> dict[str, Any]:
     }
 
 
+def single_numa_nodes(count: int) -> list[dict[str, Any]]:
+    """Return nodes of two NUMA nodes, of the policy single-numa-node."""
+    described = [node(3 * number, Random(1)) for number in range(count)]
+    for line in described:
+        line["kubelet"]["topologyManagerPolicy"] = "single-numa-node"
+    return described
+
+
 def container(name: str, random: Random) -> dict[str, Any]:
     """Return a container that asks for a part of a NUMA node, or for a little more than one."""
     amounts = {
