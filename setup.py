@@ -38,23 +38,25 @@ shared += [
     if file.suffix != ".in" and file.is_file()
 ]
 
-setup(
-    data_files=shared,
-    ext_modules=cythonize(
-        extensions,
-        include_path=[str(SOURCES)],
-        build_dir="build/cython",
-        annotate=annotate,
-        nthreads=workers,
-        compiler_directives={
-            "language_level": 3,
-            "embedsignature": True,
-            "boundscheck": False,
-            "wraparound": False,
-            "cdivision": True,
-            "initializedcheck": False,
-            "linetrace": trace,
-        },
-    ),
-    options={"build_ext": {"parallel": workers}},
-)
+# Cython translates in several processes, which since Python 3.14 import this file
+if __name__ == "__main__":
+    setup(
+        data_files=shared,
+        ext_modules=cythonize(
+            extensions,
+            include_path=[str(SOURCES)],
+            build_dir="build/cython",
+            annotate=annotate,
+            nthreads=workers,
+            compiler_directives={
+                "language_level": 3,
+                "embedsignature": True,
+                "boundscheck": False,
+                "wraparound": False,
+                "cdivision": True,
+                "initializedcheck": False,
+                "linetrace": trace,
+            },
+        ),
+        options={"build_ext": {"parallel": workers}},
+    )
