@@ -146,6 +146,10 @@ class GatedPods:
         self.refused_kinds.add(kind)
         self.unasked.discard(kind)
 
+    def ask_all(self, kind: Kind) -> None:
+        """Let all nodes be asked for a kind with the next decisions: some were not asked now."""
+        self.unasked.add(kind)
+
     def members_begin(self, pods: Iterable[WatchedPod]) -> None:
         """Take in that those of some pods that are members are bound, or have no gate."""
         for pod in pods:

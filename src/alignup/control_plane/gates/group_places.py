@@ -92,7 +92,7 @@ class GroupPlaces:
         refused_shapes: set[object] = set()
         for group in self._groups.to_place(self._pods.queue.charged):
             decisions += self._giver.give_to_queue(possible, now, group.priority)
-            if group.shape in refused_shapes:
+            if group.shape in refused_shapes or not self._may_have_places(group):
                 continue
 
             decisions += self._place(group, now)
@@ -100,6 +100,9 @@ class GroupPlaces:
                 refused_shapes.add(group.shape)
 
         return decisions
+
+    def _may_have_places(self, group: WaitingGroup) -> bool:
+        return all(self._places.may_have_one(pod) for pod in group.waiting.values())
 
     def take_back(self, group: WaitingGroup, now: float) -> None:
         """Let a group wait again that has places and all its gates."""

@@ -130,6 +130,8 @@ class KeptNodes:
                 break
             if pod.kind in hopeless or pod.uid in served:
                 continue
+            if not self._places.may_have_one(pod):
+                continue
 
             name = by_uid.get(pod.uid, "")
             if name in kept or not self._would_take(pod, name):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from alignup.control_plane.gates.decisions import Release
 from alignup.control_plane.gates.node_affinity import required_terms
+from alignup.control_plane.gates.places import MOST_NODES
 from alignup.control_plane.gates.waiting_pods import CANDIDATES
 
 if TYPE_CHECKING:
@@ -22,15 +23,14 @@ if TYPE_CHECKING:
 # By kind, the nodes to ask for a place; None: all.
 Possible = dict["Kind", set[str] | None]
 
-# Nodes that are a pod's place at most, when one after another turned out wrong.
-_MOST_NODES: Final = 6
-
 
 class PlaceGiver:
     """Gives places, one after the other.
 
     - A pod that gets one waits no more from then on, and its namespace is charged for it.
     - Only nodes that changed are asked for the kinds that wait: all others have refused these.
+    - Pods of which their schedulers know more wait while such pods of their namespace keep too many
+      nodes (`Places.unsure_room`).
     - A place that turns out wrong stays with its pod, which cannot be unpinned, and the pod gets
       another node beside it by a label of its own.
 
@@ -120,6 +120,12 @@ class PlaceGiver:
             # terms of its own take one name each, or a label
             is_narrow = not self._relabels and required_terms(pod.affinity)
             most = CANDIDATES if pod.unseen and not is_narrow else 1
+            if pod.unseen:
+                most = min(most, self._places.unsure_room(pod))
+            if not most:
+                self._pods.ask_all(pod.kind)
+                continue
+
             chosen = self._choice.choose(pod, possible[pod.kind], most)
             place = self.give(pod, chosen, now) if chosen else None
             if place is not None:
@@ -139,7 +145,7 @@ class PlaceGiver:
         releases = []
         for name, pod in self._kept.owners():
             is_waiting = pod.uid in self._pods.queue and name in changed
-            if is_waiting and self._choice.takes_now(pod, name):
+            if is_waiting and self._places.may_have_one(pod) and self._choice.takes_now(pod, name):
                 place = self.give(pod, [name], now)
                 if place is not None:
                     releases.append(self.release(place))
@@ -159,7 +165,9 @@ class PlaceGiver:
 
         for uid in sorted(self._places.misplaced):
             place = self._places[uid]
-            if not place.is_open or len(place.nodes) >= _MOST_NODES:
+            if not place.is_open or len(place.nodes) >= MOST_NODES:
+                continue
+            if place.is_unsure and not self._places.unsure_room(place.pod):
                 continue
 
             names = None if uid in fresh or place.refused_at == now else changed

@@ -8,9 +8,11 @@ before, is not known, and makes no difference among copies. `Places` knows the f
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from alignup.cluster.node_totals import demand_key
+from alignup.control_plane.gates.waiting_pods import CANDIDATES
 from alignup.control_plane.scheduler.cluster_state import SLOWEST_REPORT
 from alignup.control_plane.scheduler.node_state import ExactMember
 from alignup.records import replace
@@ -25,6 +27,14 @@ if TYPE_CHECKING:
 # Seconds after which a scheduler that refuses a pod on its node may have been late with an event.
 LATE_SECONDS: Final = 3.0
 
+# Nodes that are a pod's place at most, when one after another turned out wrong.
+MOST_NODES: Final = 6
+
+# Of so many nodes one may be kept by pods of a namespace of which their scheduler knows more, and
+# by those of all namespaces; `MOST_NODES` always may.
+_NODES_FOR_EACH_OF_NAMESPACE: Final = 8
+_NODES_FOR_EACH_OF_ALL: Final = 2
+
 
 class Place:
     """The nodes that are kept for a pod until it is bound.
@@ -35,9 +45,19 @@ class Place:
         is_written: whether the pod says that it is to get this place with its group.
         is_open: whether the pod was seen without its gate.
         refused_at: since when its scheduler says that no node takes it; None: it does not.
+        is_unsure: whether its scheduler may refuse it everywhere, by what the keeper does not see.
     """
 
-    __slots__ = ("is_open", "is_written", "labelled", "newest", "nodes", "pod", "refused_at")
+    __slots__ = (
+        "is_open",
+        "is_unsure",
+        "is_written",
+        "labelled",
+        "newest",
+        "nodes",
+        "pod",
+        "refused_at",
+    )
 
     def __init__(self, pod: WaitingPod) -> None:
         self.pod = pod
@@ -47,6 +67,7 @@ class Place:
         self.is_written = False
         self.is_open = False
         self.refused_at: float | None = None
+        self.is_unsure = bool(pod.unseen)
 
     def uid_on(self, name: str) -> str:
         """Return under which uid the pod counts on one of its nodes: its own on the first one."""
@@ -83,6 +104,9 @@ class Places:
         self._by_uid: dict[str, Place] = {}
         # By node, the kinds of the pods of which it is a place, by uid.
         self._due: dict[str, dict[str, Kind]] = {}
+        # By node, how many unsure places it is part of: of each namespace, and of all.
+        self._unsure: dict[str, Counter[str]] = {}
+        self._all_unsure: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._by_uid)
@@ -135,6 +159,9 @@ class Places:
         """Make a node part of a pod's place."""
         place.nodes = (*place.nodes, name)
         self._due.setdefault(name, {})[place.pod.uid] = place.pod.kind
+        if place.is_unsure:
+            self._unsure.setdefault(place.pod.watched.pod.namespace, Counter())[name] += 1
+            self._all_unsure[name] += 1
         self._assume(place, name, now)
 
     def end(self, uid: str, bound_to: str = "") -> None:
@@ -156,10 +183,44 @@ class Places:
             due.pop(uid, None)
             if not due:
                 self._due.pop(name, None)
+            if place.is_unsure:
+                self._leave_unsure(place.pod.watched.pod.namespace, name)
             self._nodes.changed.add(name)
 
         del self._by_uid[uid]
         self.misplaced.discard(uid)
+
+    def _leave_unsure(self, namespace: str, name: str) -> None:
+        """Count a node for one unsure place less."""
+        of_namespace = self._unsure[namespace]
+        for counter in (of_namespace, self._all_unsure):
+            counter[name] -= 1
+            if not counter[name]:
+                del counter[name]
+
+        if not of_namespace:
+            del self._unsure[namespace]
+
+    def may_have_one(self, pod: WaitingPod) -> bool:
+        """Return whether a pod that waits may keep any node: see `unsure_room`."""
+        return not pod.unseen or self.unsure_room(pod) > 0
+
+    def unsure_room(self, pod: WaitingPod) -> int:
+        """Return how many more nodes pods such as this one may keep in its namespace.
+
+        Such are those of which their schedulers know more.
+
+        Nobody can tell whether one will ever be bound, and no place can be taken back from a
+        pod without its gate: so they keep a part of the nodes at most, and the pods of a namespace
+        a part of that. Some nodes each namespace may have, whatever others keep.
+        """
+        namespace = pod.watched.pod.namespace
+        nodes = len(self._nodes.objects)
+        count = len(self._unsure.get(namespace, ()))
+        own = max(MOST_NODES, nodes // _NODES_FOR_EACH_OF_NAMESPACE)
+        of_all = max(MOST_NODES, nodes // _NODES_FOR_EACH_OF_ALL)
+        left = max(of_all - len(self._all_unsure), CANDIDATES - count)
+        return max(0, min(own - count, left))
 
     # What happens to nodes meanwhile.
 

@@ -43,6 +43,12 @@ UNKNOWN: Final = "node(s) do not report their topology"
 _FIRST: Final = 10.0
 _BETWEEN: Final = 60.0
 
+# Of a pod that may be refused everywhere, as others of its namespace are.
+_SHARE: Final = (
+    "pods of its namespace with spread constraints, affinity to pods, volumes or claims keep as "
+    "many nodes as such pods may: it is next when one of them is bound or deleted"
+)
+
 _LOOK_SECONDS: Final = 1.0
 _MOST_AT_ONCE: Final = 5
 
@@ -124,6 +130,9 @@ class Reasons:
         """Return why a pod that waits has no place."""
         if pod.fault:
             return pod.fault
+
+        if not self._keeper.places.may_have_one(pod):
+            return _SHARE
 
         group = self._keeper.groups.of(pod.uid)
         if group is None or pod.uid not in group.waiting:

@@ -32,6 +32,9 @@ FILTERED: Final = "scheduler_filters"
 # Nodes would, which are kept for others.
 KEPT_FOR_OTHERS: Final = "kept_for_others"
 
+# Pods of its namespace keep many nodes that are refused for what only schedulers see, as it may be.
+NAMESPACE_KEEPS: Final = "namespace_keeps_nodes"
+
 # Nodes would, which have not reported all their pods, or are to take pods of another kind first.
 NOT_REPORTED: Final = "not_reported"
 
@@ -56,6 +59,7 @@ REASONS: Final = (
     UNALIGNED,
     FILTERED,
     KEPT_FOR_OTHERS,
+    NAMESPACE_KEEPS,
     NOT_REPORTED,
     INCOMPLETE,
     NO_GROUP_ROOM,
@@ -115,6 +119,9 @@ class WaitReasons:
     def _reason(self, pod: WaitingPod) -> str:
         """Return why a pod that waits alone has no place."""
         keeper = self._keeper
+        if not keeper.places.may_have_one(pod):
+            return NAMESPACE_KEEPS
+
         view = keeper.state.view
         try:
             admitted = view.verdicts(pod.watched.pod, keeper.state.strategy).admitted

@@ -258,7 +258,7 @@ class GatedPodReader:
         )
 
         gates = _gates(spec)
-        kind = self._kind(pod, spec)
+        kind = self._kind(pod, spec, unseen)
         is_too_long = needs_place and kind.length > _LONGEST_CONSTRAINTS
         conditions = pod_object.status.conditions or ()
         return WaitingPod(
@@ -283,11 +283,11 @@ class GatedPodReader:
             _too_long(kind.length) if is_too_long else "",
         )
 
-    def _kind(self, pod: Pod, spec: GatedSpec) -> Kind:
+    def _kind(self, pod: Pod, spec: GatedSpec, unseen: tuple[str, ...]) -> Kind:
         fields = spec.node_selector, spec.affinity, spec.tolerations
         encoded = msgspec.json.encode(fields)
         demand = demand_key(pod)
-        key = demand, encoded
+        key = demand, encoded, bool(unseen)
         kind = self._kinds.get(key)
         if kind is None:
             demands = self._reader.demands_of(*fields)

@@ -7,9 +7,11 @@ import json
 import pytest
 
 from alignup.control_plane.gates.node_affinity import pinned
+from alignup.control_plane.gates.reasons import Reasons
+from alignup.control_plane.gates.wait_reasons import WaitReasons
 from alignup.control_plane.gates.waiting_pods import PLACE, PLACE_LABEL
-from inputs.keepers import SPREAD, TAINT, bound, given, keeper_of, labels, let_go, node
-from inputs.waiting_pods import GATED_READER, gated_object, waiting_pod
+from inputs.keepers import GIBI, SPREAD, TAINT, bound, given, keeper_of, labels, let_go, node
+from inputs.waiting_pods import GATED_READER, gated_object, member, waiting_pod
 
 
 def test_a_pod_gets_a_place_where_a_node_aligns_it() -> None:
@@ -165,6 +167,113 @@ def test_a_pod_of_which_its_scheduler_knows_more_has_several_candidates() -> Non
     keeper.pod_seen(bound("p", "b", cpu=4), 3)
     assert given(keeper.decide(3)) == {"r": ("a",), "s": ("c",)}
     assert {pod.node for pod in keeper.state.pods.values()} == {"a", "b", "c", "d"}
+
+
+def unmet(name, number=0, **fields):
+    """Return a pod of which its scheduler knows more, of a kind of its own by its memory."""
+    return waiting_pod(name, cpu=3, memory=GIBI + number, spec=SPREAD, **fields)
+
+
+def refused_by_its_scheduler(name, nodes, number=0, **fields):
+    return let_go(name, nodes, refused=True, cpu=3, memory=GIBI + number, spec=SPREAD, **fields)
+
+
+@pytest.mark.parametrize(("nodes", "most"), [(12, 6), (40, 6), (80, 10)])
+def test_pods_that_are_refused_everywhere_keep_some_nodes_of_a_namespace(nodes, most) -> None:
+    """Also once each got other nodes beside those that were refused."""
+    keeper = keeper_of(*(f"n{number:02}" for number in range(nodes)))
+    for number in range(nodes):
+        keeper.pod_seen(unmet(f"p{number:02}", number), 1)
+    kept = {}
+    for second in range(1, 40, 3):
+        kept |= given(keeper.decide(second))
+        for name, names in kept.items():
+            fields = {"number": int(name[1:]), "version": str(second + 1)}
+            keeper.pod_seen(refused_by_its_scheduler(name, names, **fields), second)
+        assert len({name for place in keeper.places for name in place.nodes}) == most
+
+    # others find the rest, and pods like these of another namespace do, too
+    keeper.pod_seen(unmet("other", nodes, namespace="other"), 41)
+    assert [len(names) for names in given(keeper.decide(41)).values()] == [3]
+    for number in range(nodes):
+        keeper.pod_seen(waiting_pod(f"q{number:02}", cpu=4), 42)
+    assert len(given(keeper.decide(42))) == nodes - most - 3
+
+
+def test_pods_of_all_namespaces_that_are_refused_keep_half_of_the_nodes_and_a_few_of_each() -> None:
+    keeper = keeper_of(*(f"n{number:02}" for number in range(40)))
+    for number in range(60):
+        keeper.pod_seen(unmet(f"p{number:02}", number, namespace=f"ns{number % 4}"), 1)
+    assert sum(len(names) for names in given(keeper.decide(1)).values()) == 20
+
+    # one that has none yet gets its first ones all the same
+    keeper.pod_seen(unmet("first", namespace="new"), 2)
+    assert [len(names) for names in given(keeper.decide(2)).values()] == [3]
+    keeper.pod_seen(unmet("second", 1, namespace="new"), 3)
+    assert given(keeper.decide(3)) == {}
+
+
+def test_who_waits_for_pods_of_its_namespace_gets_a_place_once_they_are_bound_or_gone() -> None:
+    keeper = keeper_of(*(f"n{number:02}" for number in range(12)))
+    for number in range(3):
+        keeper.pod_seen(unmet(f"p{number}", number), 1)
+    first = given(keeper.decide(1))
+    assert set(first) == {"p0", "p1"}
+    assert given(keeper.decide(2)) == {}
+    (waiting,) = keeper.queue
+    assert Reasons(keeper).reason(waiting).startswith("pods of its namespace with spread")
+    reasons = WaitReasons(keeper)
+    reasons.look()
+    assert reasons.counts(0)["namespace_keeps_nodes"] == 1
+    keeper.pod_seen(bound("p0", first["p0"][1], cpu=3, memory=GIBI), 3)
+    assert [len(names) for names in given(keeper.decide(3)).values()] == [3]
+
+    # also where nothing was asked for its kind meanwhile but nodes that changed
+    keeper.pod_seen(unmet("p3", 3), 4)
+    keeper.pod_seen(bound("other", "n11", cpu=1), 4)
+    assert given(keeper.decide(4)) == {}
+    keeper.pod_gone("uid-p1", 5)
+    assert set(given(keeper.decide(5))) == {"p3"}
+    assert [len(places) for places in keeper.places._unsure.values()] == [6]
+    for name in ("p2", "p3"):
+        keeper.pod_gone(f"uid-{name}", 6)
+    assert not keeper.places._unsure
+    assert not keeper.places._all_unsure
+
+
+def test_who_waits_for_pods_of_its_namespace_stops_none_without_such_constraints() -> None:
+    keeper = keeper_of(*(f"n{number:02}" for number in range(12)))
+    for number in range(3):
+        keeper.pod_seen(unmet(f"p{number}"), 1)
+    volume = {"volumes": [{"persistentVolumeClaim": {"claimName": "lost"}}]}
+    for name in ("v1", "v2", "v3"):
+        keeper.pod_seen(waiting_pod(name, cpu=2, spec=volume), 1)
+    keeper.pod_seen(waiting_pod("w", cpu=2, created="2026-02-01T00:00:00Z"), 1)
+    assert "w" in given(keeper.decide(1))
+
+
+def test_a_group_of_such_pods_waits_for_those_of_its_namespace() -> None:
+    keeper = keeper_of(*(f"n{number:02}" for number in range(12)))
+    for number in range(2):
+        keeper.pod_seen(unmet(f"p{number}", number), 1)
+    assert len(given(keeper.decide(1))) == 2
+    for number in range(2):
+        pod = member(f"m{number}", 2, cpu=3, spec=SPREAD)
+        keeper.pod_seen(GATED_READER.decode(json.dumps(pod).encode()), 2)
+    assert keeper.decide(2) == []
+    assert len(keeper.groups.waiting) == 2
+    keeper.pod_gone("uid-p0", 3)
+    keeper.decide(3)
+    assert {"uid-m0", "uid-m1"} <= set(keeper.places.uids)
+
+
+def test_a_kept_node_is_not_given_beyond_the_part_of_a_namespace() -> None:
+    keeper = keeper_of(*(f"n{number:02}" for number in range(12)), patience=5)
+    for number in range(3):
+        keeper.pod_seen(unmet(f"p{number}", number), 1)
+    assert set(given(keeper.decide(1))) == {"p0", "p1"}
+    for second in range(2, 30):
+        assert given(keeper.decide(second)) == {}
 
 
 def test_pods_come_by_priority_and_a_refused_one_stops_nobody() -> None:
