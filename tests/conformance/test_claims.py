@@ -59,40 +59,61 @@ def devices(result: list[dict[str, Any]] | None) -> object:
     ]
 
 
-def assert_answer(line: dict[str, Any], expected: dict[str, Any], release: str) -> None:
-    answer = answer_scenario({**{key: line[key] for key in KEYS}, "release": release}, "the vector")
-    by_construction = expected.get("by") == "construction"
-    assert answer.get("class") == (None if by_construction else expected.get("class"))
-    assert devices(answer["result"]) == devices(expected["result"])
-    if answer["result"] is not None:
-        selectors = [claim.get("nodeSelector") for claim in answer["result"]]
-        assert selectors == [claim.get("nodeSelector") for claim in expected["result"]]
+def check_answers(cases: list[tuple[dict[str, Any], dict[str, Any], str]]) -> None:
+    """Check recorded scenarios: each a line, what is expected of it, and the release.
+
+    Without google-re2 those that need it say so, and the others are checked all the same.
+    """
+    unanswered = []
+
+    def check_answer(line: dict[str, Any], expected: dict[str, Any], release: str) -> None:
+        question = {**{key: line[key] for key in KEYS}, "release": release}
+        answer = answer_scenario(question, "the vector")
+        if "alignup[claims]" in (answer.get("error") or ""):
+            assert find_spec("re2") is None
+            unanswered.append(line["name"])
+            return
+
+        by_construction = expected.get("by") == "construction"
+        assert answer.get("class") == (None if by_construction else expected.get("class"))
+        assert devices(answer["result"]) == devices(expected["result"])
+        if answer["result"] is not None:
+            selectors = [claim.get("nodeSelector") for claim in answer["result"]]
+            assert selectors == [claim.get("nodeSelector") for claim in expected["result"]]
+
+    check_each(check_answer, [(case[0]["name"], case) for case in cases])
+    if unanswered:
+        pytest.skip(
+            f"google-re2 is not installed, which {len(unanswered)} of {len(cases)} scenarios need"
+        )
 
 
 def test_devices_are_the_schedulers() -> None:
     recorded = lines("dra.jsonl.gz")
     assert len(recorded) >= 252
-    decided = [line for line in recorded if line["expect"]["result"] != "unknown"]
-    check_each(
-        assert_answer, [(line["name"], (line, line["expect"], line["release"])) for line in decided]
+    check_answers(
+        [
+            (line, line["expect"], line["release"])
+            for line in recorded
+            if line["expect"]["result"] != "unknown"
+        ]
     )
 
 
 def test_devices_are_those_of_the_scheduler_of_1_36() -> None:
-    compared = 0
-    for line in lines("dra.jsonl.gz"):
-        expected = line.get("expect_1.36")
-        if expected not in (None, "unsupported"):
-            compared += 1
-            assert_answer(line, line["expect"] if expected == "same" else expected, "1.36")
-    assert compared > 200
+    compared = [
+        (line, line["expect"] if line["expect_1.36"] == "same" else line["expect_1.36"], "1.36")
+        for line in lines("dra.jsonl.gz")
+        if line.get("expect_1.36") not in (None, "unsupported")
+    ]
+    assert len(compared) > 200
+    check_answers(compared)
 
 
 def test_devices_are_those_of_the_scheduler_of_1_38() -> None:
     recorded = lines("dra-1.38.jsonl.gz")
     assert len(recorded) >= 90
-    cases = [(line["name"], (line, line["expect"], line["release"])) for line in recorded]
-    check_each(assert_answer, cases)
+    check_answers([(line, line["expect"], line["release"]) for line in recorded])
 
 
 def kind_of(answer: dict[str, Any]) -> object:
@@ -336,10 +357,7 @@ def two_pools_of_one_name(first: str) -> dict[str, Any]:
 def test_devices_that_have_to_go_together_are_the_schedulers() -> None:
     recorded = lines("groups.jsonl.gz")
     assert {line["release"] for line in recorded} == {"1.37", "1.38"}
-    check_each(
-        assert_answer,
-        [(line["name"], (line, line["expect"], line["release"])) for line in recorded],
-    )
+    check_answers([(line, line["expect"], line["release"]) for line in recorded])
 
 
 def test_claims_for_extended_resources_are_the_schedulers() -> None:
