@@ -127,7 +127,7 @@ def test_the_support_page_names_the_interpreters_that_wheels_are_built_for() -> 
     assert [f"3.1{minor}" for minor in range(int(first), int(last) + 1)] == named
     assert f'wc -l)" = {4 * len(named)}' in workflow  # two systems, two architectures
 
-    for system in re.findall(r"`\.ci/systems ([\w ]+)`", page):
+    for system in re.findall(r"`\.ci/systems ([\w .-]+)`", page):
         script = (ROOT / ".ci/systems").read_text("utf-8")
         assert [name for name in system.split() if name not in script] == []
 
