@@ -148,6 +148,16 @@ class NodeAmounts(Record):
     distances: tuple[tuple[int, ...], ...] | None = None
 
     @property
+    def cpus(self) -> Amounts | None:
+        """The amounts of CPUs; None: they are not aligned.
+
+        Where the kubelet's CPU manager hands out none, the topology updater of
+        node-feature-discovery (0.18.3) writes zones with CPUs of which none is allocatable.
+        """
+        cpus = self.resources.get("cpu")
+        return cpus if cpus and any(cpus[1]) else None
+
+    @property
     def memory(self) -> dict[str, Amounts]:
         """The amounts of each type of memory."""
         return {name: amounts for name, amounts in self.resources.items() if is_pinned_memory(name)}
@@ -176,7 +186,8 @@ def row_of_amounts(amounts: NodeAmounts, profile: VersionProfile = _NEWEST_PROFI
     free = {}
     for name, (capacity, allocatable, available) in amounts.resources.items():
         if name == "cpu":
-            cpu = CpuLedger.from_counts(_counted_cpus(capacity, allocatable), list(available))
+            if amounts.cpus:
+                cpu = CpuLedger.from_counts(_counted_cpus(capacity, allocatable), list(available))
         elif is_pinned_memory(name):
             pinned.append((name, allocatable))
             free[name] = available

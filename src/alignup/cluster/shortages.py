@@ -17,9 +17,9 @@ from alignup.records import Record
 from alignup.text.counting import short_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from alignup.cluster.cluster import Cluster, Ints
+    from alignup.cluster.cluster import Cluster, Ints, Truths
 
 _MILLI: Final = 1000
 
@@ -58,8 +58,9 @@ class Fit:
     """The free sums of the nodes of a cluster, at the moment of its making.
 
     Args:
-        cluster: the nodes; of nodes that are known by their amounts only, resources without amounts
-            count as missing.
+        cluster: the nodes; of nodes that are known by their amounts only, devices without amounts
+            count as missing, and CPUs and memory as not counted: where no manager hands them out,
+            exporters leave them out.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -69,6 +70,9 @@ class Fit:
         self._count = len(cluster)
         # By node, the extended resources that devices of a claim stand for.
         self._claimed: Sequence[frozenset[str]] = [frozenset()] * len(cluster)
+        # By node, whether its CPUs and its memory are counted.
+        self._counts_cpus = np.ones(self._count, np.bool_)
+        self._counts_memory = np.ones(self._count, np.bool_)
         if cluster.nodes:
             totals = Totals(cluster.nodes)
             free = totals.free
@@ -78,6 +82,16 @@ class Fit:
             self.free = {name: cluster.free(name).sum(axis=1) for name in cluster.resources}
             if "cpu" in self.free:
                 self.free["cpu"] = self.free["cpu"] * _MILLI
+
+            self._counts_cpus = self._counted(cluster, lambda name: name == "cpu")
+            self._counts_memory = self._counted(cluster, is_pinned_memory)
+
+    def _counted(self, cluster: Cluster, is_meant: Callable[[str], bool]) -> Truths:
+        """Return which nodes have an allocatable amount of some of these resources."""
+        counted: Truths = np.zeros(self._count, np.bool_)
+        for name in filter(is_meant, cluster.resources):
+            counted |= cluster.allocatable(name).any(axis=1)
+        return counted
 
     def shortages(self, pod: Pod) -> list[list[Shortage]]:
         """Return what each node has too little of.
@@ -89,13 +103,19 @@ class Fit:
         for resource in sorted(requests, key=lambda name: (name != "cpu", name != "memory", name)):
             free = self.free.get(resource, np.zeros(self._count, np.int64))
             for index in np.flatnonzero(free < requests[resource]).tolist():
-                if resource in self._claimed[index]:
+                if resource in self._claimed[index] or not self._is_counted(resource, index):
                     continue
 
                 shortages_of_nodes[index].append(
                     Shortage(resource, requests[resource], int(free[index]))
                 )
         return shortages_of_nodes
+
+    def _is_counted(self, resource: str, index: int) -> bool:
+        """Return whether a node's amount of a resource is known, where it has too little."""
+        if resource == "cpu":
+            return bool(self._counts_cpus[index])
+        return not is_pinned_memory(resource) or bool(self._counts_memory[index])
 
 
 def _amount(resource: str, amount: int) -> str:

@@ -140,7 +140,10 @@ def test_why_each_node_refuses() -> None:
 
 
 def test_nodes_known_by_amounts_only() -> None:
-    """What their zones do not count is missing; why they refuse is told as far as amounts tell."""
+    """CPUs and memory that no zone counts are not known, and not missing.
+
+    Why nodes refuse is told as far as amounts tell.
+    """
     zones = [
         {
             "name": f"node-{number}",
@@ -166,18 +169,19 @@ def test_nodes_known_by_amounts_only() -> None:
     ]
     cluster = read_node_resource_topologies(objects)
 
-    assert names(cluster, ranked(cluster, pod({"cpu": "4"}, {"cpu": "4"}))) == ["full"]
-    assert ranked(cluster, pod({"cpu": "4"}, {"cpu": "4"})).refusals == {"Insufficient cpu": 1}
+    four = ranked(cluster, pod({"cpu": "4", "memory": "1Gi"}))
+    assert (names(cluster, four), four.refusals) == (["full", "bare"], {})
     assert ranked(cluster, pod({"cpu": "13"}, {"cpu": "12500m"})).refusals == {
-        "Insufficient cpu": 2
+        "Insufficient cpu": 1
     }
-    [bare, full] = ranked(cluster, pod({"cpu": "20", "memory": "1"})).refused
+    [full] = ranked(cluster, pod({"cpu": "20", "memory": "1"})).refused
+    assert full.message == "Insufficient cpu: 20 asked, 12 free in total"
+    [bare, full] = ranked(cluster, pod({"cpu": "20", "example.com/gpu": "1"})).refused
+    assert (bare.reason, full.reason) == ("Insufficient example.com/gpu", "Insufficient cpu")
     assert (bare.message, full.message) == (
-        "20 asked, 0 free in total",
-        "Insufficient cpu: 20 asked, 12 free in total",
+        "1 asked, 0 free in total",
+        "20 asked, 12 free in total",
     )
-    [_, full] = ranked(cluster, pod({"cpu": "8", "memory": "1"})).refused
-    assert full.message == "Insufficient memory: 1 asked, 0 free in total"
     nothing = ranked(cluster, pod({}))
     assert (names(cluster, nothing), nothing.unmanaged) == (["full", "bare"], ("bare",))
 

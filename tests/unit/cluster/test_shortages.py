@@ -86,3 +86,50 @@ def test_of_amounts_only_the_free_ones_of_all_numa_nodes_are_summed() -> None:
     cluster = read_node_resource_topologies(TOPOLOGY.encode())
     [short, *_] = told(cluster, pod({"cpu": "20"}))
     assert short == [("Insufficient cpu", "20 asked, 12 free in total")]
+
+
+def zones(*amounts: dict[str, int]) -> Cluster:
+    """Return a node of which an exporter tells these amounts, by zone."""
+    return read_node_resource_topologies(
+        {
+            "apiVersion": "topology.node.k8s.io/v1alpha2",
+            "kind": "NodeResourceTopology",
+            "metadata": {"name": "node1"},
+            "zones": [
+                {
+                    "name": f"node-{number}",
+                    "type": "Node",
+                    "resources": [
+                        {"name": name, "capacity": 4, "allocatable": amount, "available": amount}
+                        for name, amount in zone.items()
+                    ],
+                }
+                for number, zone in enumerate(amounts)
+            ],
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("amounts", "reasons"),
+    [
+        ([{"cpu": 4}, {"cpu": 4}], []),
+        ([{"memory": 1 << 40}, {}], ["Insufficient hugepages-2Mi"]),
+        ([{"cpu": 0}, {"cpu": 0}], []),
+        ([{"cpu": 0}, {"cpu": 1}], ["Insufficient cpu"]),
+        ([{"cpu": 4}, {"memory": 1}], ["Insufficient memory", "Insufficient hugepages-2Mi"]),
+        ([{"example.com/gpu": 4}, {}], []),
+    ],
+)
+def test_cpus_and_memory_that_no_exporter_counts_are_not_missing(
+    amounts: list[dict[str, int]], reasons: list[str]
+) -> None:
+    """A kubelet without a static CPU manager, or a Static memory manager, tells of none."""
+    request = pod({"cpu": "4", "memory": "1Gi", "hugepages-2Mi": "2Mi"})
+    [short] = told(zones(*amounts), request)
+    assert [reason for reason, _ in short] == reasons
+
+
+def test_devices_that_no_exporter_counts_are_missing() -> None:
+    [short] = told(zones({"cpu": 4}), pod({"cpu": "4", "example.com/gpu": 1}))
+    assert [reason for reason, _ in short] == ["Insufficient example.com/gpu"]

@@ -540,8 +540,8 @@ def _machine(amounts: NodeAmounts) -> tuple[Machine, CPUSet]:
     """Return a machine with the amounts of the zones, and its CPUs that are reserved or in use."""
     nothing = (0,) * amounts.numa_nodes
     cpus, available_cpus = (1, *nothing[1:]), (1, *nothing[1:])
-    if "cpu" in amounts.resources:
-        cpus, _, available_cpus = amounts.resources["cpu"]
+    if amounts.cpus:
+        cpus, _, available_cpus = amounts.cpus
 
     bytes_by_zone = nothing
     if _MEMORY in amounts.resources:
@@ -589,7 +589,7 @@ def _config(amounts: NodeAmounts, reserved_cpus: CPUSet, version: KubeletVersion
             "max-allowable-numa-nodes": str(amounts.numa_nodes)
         }
 
-    if "cpu" in amounts.resources:
+    if amounts.cpus:
         kubelet |= {"cpuManagerPolicy": "static", "reservedSystemCPUs": str(reserved_cpus)}
 
     if amounts.memory:

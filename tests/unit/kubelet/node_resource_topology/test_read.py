@@ -343,3 +343,25 @@ def test_a_zone_of_nothing_is_a_node_that_aligns_nothing() -> None:
 
     assert (node.cpu, node.memory, node.devices) == (None, None, None)
     assert len(node.machine.numa_nodes) == 9
+
+
+@pytest.mark.parametrize(("allocatable", "is_aligned"), [([0, 0], False), ([0, 2], True)])
+def test_cpus_of_which_none_is_allocatable_are_not_aligned(allocatable, is_aligned) -> None:
+    """The zones of Node Feature Discovery 0.18.3 where the kubelet's CPU manager hands out none."""
+    zones = [
+        {
+            "name": f"node-{number}",
+            "type": "Node",
+            "resources": [{"name": "cpu", "capacity": 8, "allocatable": count, "available": count}],
+        }
+        for number, count in enumerate(allocatable)
+    ]
+    cluster = read_node_resource_topologies(topology(zones=zones))
+    pod = pod_manifest("new", cpus=4)
+    pod["spec"]["containers"][0]["resources"]["limits"].pop("example.com/gpu", None)
+    answer = cluster.evaluate(pod)
+
+    assert ("cpu" in cluster.resources) == is_aligned
+    assert (answer.admitted.tolist(), answer.exact.tolist()) == ([not is_aligned], [is_aligned])
+    node = node_of(read_topologies(topology(zones=zones))[0])
+    assert (node.cpu is not None) == is_aligned
