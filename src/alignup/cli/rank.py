@@ -48,6 +48,12 @@ if TYPE_CHECKING:
 
 SHOWN_NAMES = 5
 
+# Nodes in lines, the bytes of their pods that differ, and the bytes of a trace: what is read within
+# ten seconds, unless each node has a machine of its own.
+NODE_LIMIT: Final = 15_000
+POD_LIMIT: Final = 4 << 20
+TRACE_LIMIT: Final = 8 << 20
+
 _YES_NO: Final = {True: "yes", False: "no", None: "-"}
 
 # By the key of a placement, its heading and how a person reads it.
@@ -339,7 +345,14 @@ def load_cluster(
 
     data = read_bytes(name)
     if is_json_lines(data):
-        return Cluster.from_json_lines(data, name, skip_bad=True, kubelet_version=version)
+        from alignup.cluster.json_lines import read_nodes
+
+        count = data.count(b"\n")
+        if count > NODE_LIMIT:
+            raise InputError(f"{name} has {count} lines: at most {NODE_LIMIT} nodes are read")
+        return Cluster.from_nodes(
+            read_nodes(data, name, skip_bad=True, kubelet_version=version, most_different=POD_LIMIT)
+        )
 
     try:
         if can_admit:
@@ -773,7 +786,7 @@ def trace_of(cluster: Cluster, name: str | None, count: int, seed: int) -> list[
         events = synthetic_trace(cluster, count, seed)
         place = "the generated trace"
     else:
-        events = read_trace(read_bytes(name), name)
+        events = read_trace(read_bytes(name, TRACE_LIMIT), name)
         place = name
 
     if not events:

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import msgspec
 
+from alignup.cluster.pod_texts import PodTexts
 from alignup.errors import InputError, errors_at, warn
 from alignup.kubernetes.kubelet_config import KUBELET, KubeletConfig
-from alignup.kubernetes.manifest import read_pod
 from alignup.kubernetes.versions import KubeletVersion, parse_version
 from alignup.machine.device_inventory import EXTRA_KEYS, LoadedMachine
 from alignup.machine.load import machine_with_devices_from_dict
@@ -24,6 +24,10 @@ from alignup.text.json_text import decode_json, numbered_lines
 _NULL: Final = msgspec.Raw(b"null")
 
 
+class TooManyPodsError(InputError):
+    """Nodes have more pods that differ than are read."""
+
+
 class _NodeLine(msgspec.Struct, rename="camel"):
     """A line on the wire; what is often the same is kept as text."""
 
@@ -32,7 +36,7 @@ class _NodeLine(msgspec.Struct, rename="camel"):
     kubelet: msgspec.Raw = _NULL
     devices: msgspec.Raw = _NULL
     preferred_sets: msgspec.Raw = _NULL
-    pods: list[dict[str, Any]] = []
+    pods: list[msgspec.Raw] = []
     labels: dict[str, str] = {}
     kubelet_version: str | None = None
     node_object: dict[str, Any] | None = None
@@ -50,15 +54,26 @@ def read_nodes(
     *,
     skip_bad: bool = False,
     kubelet_version: KubeletVersion | str | None = None,
+    most_different: int | None = None,
 ) -> dict[str, Node]:
     """Return the nodes by name; see `Cluster.from_json_lines`.
 
+    Args:
+        lines: as there.
+        source: as there.
+        skip_bad: as there.
+        kubelet_version: as there.
+        most_different: the most bytes of pods that are read, where those are read once that differ
+            in their names only; None: any number.
+
     Raises:
+        TooManyPodsError: they have more.
         InputError: a line is not of the form, a name comes twice, or a node refuses one of its
             pods.
         ConfigError: as there.
     """
-    reader = NodeReader(None if kubelet_version is None else parse_version(kubelet_version))
+    version = None if kubelet_version is None else parse_version(kubelet_version)
+    reader = NodeReader(version, most_different)
     nodes: dict[str, Node] = {}
     errors: list[InputError] = []
     for where, line in numbered_lines(lines, source):
@@ -68,7 +83,7 @@ def read_nodes(
                 if name in nodes:
                     raise InputError.at("name", "a name that no other node has", name)
         except InputError as error:
-            if not skip_bad:
+            if not skip_bad or isinstance(error, TooManyPodsError):
                 raise
             errors.append(error)
         else:
@@ -89,19 +104,32 @@ def read_nodes(
 class NodeReader:
     """Reads lines; machines and configurations of the same text are read once."""
 
-    def __init__(self, version: KubeletVersion | None = None) -> None:
+    def __init__(
+        self, version: KubeletVersion | None = None, most_different: int | None = None
+    ) -> None:
         self._version = version
+        self._most_different = most_different
         self._parts: dict[object, tuple[LoadedMachine, KubeletConfig]] = {}
+        self._pods = PodTexts()
 
     def node(self, line: str | bytes) -> tuple[str, Node]:
         """Return the name and the node of one line, with its pods admitted."""
         wire, node = self.empty_node(line)
         for index, manifest in enumerate(wire.pods):
-            admission = node.admit(read_pod(manifest))
+            admission = node.admit(self._pods.read(manifest))
+            self._check_size()
             if not admission.admitted:
                 why = f"{admission.reason} ({admission.message}) at pods[{index}]"
                 raise InputError(f"the node does not admit its own pods in their order: {why}")
         return wire.name, node
+
+    def _check_size(self) -> None:
+        most = self._most_different
+        if most is not None and self._pods.read_bytes > most:
+            raise TooManyPodsError(
+                f"pods that differ in more than their names have more than {most} bytes: give "
+                "fewer nodes at once"
+            )
 
     def empty_node(
         self, line: str | bytes, labels: Mapping[str, str] | None = None

@@ -23,7 +23,7 @@ from alignup.kubernetes.groups import (
     membership_of,
 )
 from alignup.kubernetes.manifest import read_pod
-from alignup.kubernetes.pod import Pod, is_pinned_memory
+from alignup.kubernetes.pod import OS_LABEL, Pod, is_pinned_memory
 from alignup.records import Record, replace
 from alignup.text.json_text import decode_json, numbered_lines
 
@@ -176,7 +176,9 @@ class _TraceReader:
 
     def _template(self, wire: _Manifest) -> _Template:
         metadata = wire.metadata
-        key = bytes(wire.spec) + msgspec.json.encode(metadata.get("annotations"))
+        labels = metadata.get("labels")
+        system = labels.get(OS_LABEL) if isinstance(labels, dict) else None
+        key = bytes(wire.spec) + msgspec.json.encode((metadata.get("annotations"), system))
         template = self._templates.get(key)
         if template is None:
             spec: object = decode_json(bytes(wire.spec), "JSON", "admit.spec")

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 HERE: Final = "/"
 
 _MAX_FILE: Final = 16 << 20
+# Of a text with what programs print, which is looked at line by line for many forms.
+_MAX_PASTED: Final = 4 << 20
 _HEAD: Final = 512
 # The start of JSON; that of `lscpu -J` is a text as lscpu prints it, and a prompt can start with a
 # bracket.
@@ -170,6 +172,8 @@ def _load_file(path: Path, source: str, node_name: str | None) -> LoadedMachine:
 
     from alignup.machine.pasted.read import read_pasted  # noqa: PLC0415  # see the module
 
+    if len(text) > _MAX_PASTED:
+        raise InputError.at(source, f"what programs print in up to {_MAX_PASTED} bytes", len(text))
     return read_pasted(text.decode("utf-8", "replace"), source)
 
 

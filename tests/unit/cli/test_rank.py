@@ -627,3 +627,23 @@ def test_pods_that_ask_for_the_same_are_explained_once(files, monkeypatch):
     assert [answer["pod"] for answer in answers] == [f"new-{number}" for number in range(4)]
     assert names == ["new-0"]
     assert len({json.dumps(answer["example"]) for answer in answers}) == 1
+
+
+def test_fleets_and_traces_have_limits(tmp_path, monkeypatch):
+    nodes = tmp_path / "nodes.jsonl"
+    nodes.write_text("".join(f"{node_line(f'n{number}')}\n" for number in range(4)))
+    pod = tmp_path / "pod.json"
+    pod.write_text(json.dumps(pod_manifest("p")))
+    trace = tmp_path / "trace.jsonl"
+    trace.write_text(json.dumps({"time": 0, "admit": pod_manifest("p")}))
+    ask = ["rank", "--nodes", str(nodes), str(pod)]
+    simulate = ["simulate", "--nodes", str(nodes), "--pods", str(trace)]
+    assert CliRunner().invoke(program, ask).exit_code == 0
+    assert CliRunner().invoke(program, simulate).exit_code == 0
+
+    monkeypatch.setattr(rank, "TRACE_LIMIT", 10)
+    with pytest.raises(InputError, match="more than 10 bytes"):
+        CliRunner().invoke(program, simulate, catch_exceptions=False)
+    monkeypatch.setattr(rank, "NODE_LIMIT", 3)
+    with pytest.raises(InputError, match="has 4 lines: at most 3 nodes are read"):
+        CliRunner().invoke(program, ask, catch_exceptions=False)

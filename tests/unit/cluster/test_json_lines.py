@@ -7,7 +7,7 @@ import json
 import pytest
 
 from alignup.cluster import Cluster
-from alignup.cluster.json_lines import NodeReader, read_nodes
+from alignup.cluster.json_lines import NodeReader, TooManyPodsError, read_nodes
 from alignup.errors import AlignupWarning, ConfigError, InputError
 from alignup.kubernetes.versions import parse_version
 from inputs.cluster_files import node_line, pod_manifest
@@ -61,7 +61,7 @@ def test_a_line_has_its_pods_on_its_node():
 def test_an_empty_node_has_none_of_its_pods_and_the_labels_that_come_first():
     line = node_line("a", pods=[pod_manifest("p")], labels={"zone": "x", "pool": "y"})
     wire, node = NodeReader().empty_node(line, {"zone": "z"})
-    assert [manifest["metadata"]["name"] for manifest in wire.pods] == ["p"]
+    assert [json.loads(bytes(manifest))["metadata"]["name"] for manifest in wire.pods] == ["p"]
     assert node.pods == ()
     assert node.labels == {"zone": "z", "pool": "y"}
 
@@ -114,3 +114,17 @@ def test_one_release_may_be_taken_for_all(version):
 def test_keys_that_nobody_knows_are_warned_of():
     with pytest.warns(AlignupWarning, match="machines"):
         read_nodes(node_line("a", machines=[]), "nodes")
+
+
+def test_pods_that_differ_have_a_limit_and_equal_ones_count_once() -> None:
+    def lines(differs):
+        for number in range(40):
+            pod = pod_manifest(f"p{number}")
+            pod["spec"]["nodeSelector"] = {"zone": str(number + 1 if differs else 1)}
+            yield json.dumps({"name": f"n{number}", "machine": "xeon-2s", "pods": [pod]})
+
+    assert len(read_nodes(lines(False), "nodes", most_different=700)) == 40
+    assert len(read_nodes(lines(True), "nodes")) == 40
+    for skip_bad in (True, False):
+        with pytest.raises(TooManyPodsError, match="names have more than 700 bytes"):
+            read_nodes(lines(True), "nodes", skip_bad=skip_bad, most_different=700)

@@ -145,3 +145,14 @@ def test_a_pod_group_of_volcano_is_another_kind_than_that_of_kubernetes():
 def test_a_group_that_cannot_be_read_is_named(line, message):
     with pytest.raises(InputError, match=message):
         read_trace([line])
+
+
+def test_pods_of_other_systems_are_not_mistaken_for_each_other():
+    events = []
+    for number, system in enumerate(("linux", "windows", None, "linux")):
+        pod = pod_manifest(f"p{number}")
+        pod["metadata"]["labels"] = {"kubernetes.io/os": system} if system else {}
+        events.append(json.dumps({"time": number, "admit": pod}))
+    alone = [read_trace(event)[0].pod.constraints for event in events]
+    assert [event.pod.constraints for event in read_trace(events)] == alone
+    assert alone[0] == alone[3] != alone[1]

@@ -336,3 +336,11 @@ def test_devices_of_every_source_can_be_moved_to_cpus():
     """As the last step."""
     loaded = load_with_devices(MACHINE, nvidia="always", near_cpus=True)
     assert loaded.devices == {GPU: (Device("GPU-1", (0, 1)),)}
+
+
+def test_a_text_of_programs_has_a_limit_of_its_own(tmp_path, monkeypatch):
+    path = tmp_path / "x"
+    path.write_text("word\n" * 10)
+    monkeypatch.setattr(load, "_MAX_PASTED", 49)
+    with pytest.raises(InputError, match="what programs print in up to 49 bytes, got 50 at"):
+        load.load_machine(str(path))
