@@ -98,6 +98,21 @@ def warn(sentence: str) -> None:
     warnings.warn(sentence_of(sentence), AlignupWarning, stacklevel=level)
 
 
+class _Short(reprlib.Repr):
+    """Writes a value shortly, and alike on every Python."""
+
+    def repr_int(self, x: int, level: int) -> str:
+        """Write a number.
+
+        Of one of more than 4,300 digits Python raises, and since 3.15 names its place in memory.
+        """
+        try:
+            repr(x)
+        except ValueError:
+            return "a number of thousands of digits"
+        return super().repr_int(x, level)
+
+
 class InputError(AlignupError, ValueError):
     """Raised when a manifest, machine, device inventory or scenario is malformed.
 
@@ -110,14 +125,10 @@ class InputError(AlignupError, ValueError):
     @classmethod
     def at(cls, where: str, expected: str, actual: object) -> InputError:
         """Return an error with the expected value, the actual one (shortened) and the place."""
-        short = reprlib.Repr()
+        short = _Short()
         short.maxlevel = 2
         short.maxstring = short.maxother = 80
-        try:
-            text = short.repr(actual)
-        except ValueError:  # Python writes no number of more than 4,300 digits
-            text = "a number of thousands of digits"
-        return cls(f"expected {expected}, got {text} at {where[:_LONGEST_PLACE]}")
+        return cls(f"expected {expected}, got {short.repr(actual)} at {where[:_LONGEST_PLACE]}")
 
 
 @contextmanager

@@ -64,6 +64,8 @@ def test_a_place_is_told_up_to_250_letters() -> None:
 def test_a_number_that_python_does_not_write_is_echoed_in_words() -> None:
     error = InputError.at("a place", "a number", 10**5_000)
     assert str(error) == "expected a number, got a number of thousands of digits at a place"
+    error = InputError.at("a place", "a number", [1, -(10**5_000)])
+    assert str(error) == "expected a number, got [1, a number of thousands of digits] at a place"
 
 
 def test_a_message_of_2000_letters_is_whole_and_a_longer_one_lacks_its_middle() -> None:
