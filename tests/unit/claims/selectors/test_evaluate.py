@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ DEVICE: dict[str, Any] = {
     },
     "capacity": {"memory": {"value": "40Gi"}},
 }
+
+NEEDS_RE2 = pytest.mark.skipif(find_spec("re2") is None, reason="google-re2 is not installed")
 
 A = 'device.attributes["gpu.example.com"]'
 TABLE = json.loads((Path(__file__).parent / "functions.json").read_text())
@@ -75,10 +78,10 @@ def ask(expression: str, device: dict[str, Any] = DEVICE) -> Any:
         (f"{A}.transformList(k, v, k).size() == 3", True),
         (f"{A}.?model.optMap(m, m + '!').orValue('') == 'A100!'", True),
         (f"{A}.model.matches('^A[0-9]+$')", True),
-        (f"{A}.model.matches('(A+)+')", True),
-        (f"{A}.model.matches('(?=a)')", "compileError"),
-        (f"{A}.model.matches('[')", "compileError"),
-        (f"{A}.model.matches({A}.model + '[')", "error"),
+        pytest.param(f"{A}.model.matches('(A+)+')", True, marks=NEEDS_RE2),
+        pytest.param(f"{A}.model.matches('(?=a)')", "compileError", marks=NEEDS_RE2),
+        pytest.param(f"{A}.model.matches('[')", "compileError", marks=NEEDS_RE2),
+        pytest.param(f"{A}.model.matches({A}.model + '[')", "error", marks=NEEDS_RE2),
         ("timestamp('2020-01-01T00:00:00Z') > timestamp('2019-01-01T00:00:00Z')", True),
         ("nothing(1) == 2", "compileError"),
         ("[1, 2, 3].all(1, true)", "compileError"),
@@ -118,10 +121,14 @@ def test_expressions_are_bounded() -> None:
     assert ask("true" + " && true" * 1000) is True
     assert ask(f"'{'a' * 11_000}' == ''") == "compileError"
     assert ask("lists.range(1000000000).size() > 0") == "error"
-    assert ask("'" + "a" * 5000 + "'.matches('a*a*a*a*b')") is False
     assert ask("optional.of(1)" + ".optMap(x, x)" * 40 + ".hasValue()") == "notUnderstood"
     assert ask("'%.99999999f'.format([1.0]) == ''") == "notUnderstood"
     assert ask("lists.range(70000).map(x, x).size() == 70000") is True
+
+
+@NEEDS_RE2
+def test_a_regular_expression_does_not_try_each_way_to_match() -> None:
+    assert ask("'" + "a" * 5000 + "'.matches('a*a*a*a*b')") is False
 
 
 @given(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 import math
+from importlib.util import find_spec
 
 import pytest
 from hypothesis import assume, given
@@ -20,6 +21,8 @@ from alignup.claims.selectors.values import NONE, Duration, EvaluationError, Qua
 MANY = "9" * 5_000
 
 SECOND = 10**9
+
+NEEDS_RE2 = pytest.mark.skipif(find_spec("re2") is None, reason="google-re2 is not installed")
 
 
 @pytest.mark.parametrize(
@@ -343,6 +346,7 @@ class _Encoding:
         self.finditer = compiled.finditer
 
 
+@NEEDS_RE2
 def test_all_matches_are_found_by_one_iterator(monkeypatch) -> None:
     """Searching anew for each took 20 seconds for a selector within the limit of its cost."""
     compiled = libraries.pattern_of("a|b*")
@@ -350,6 +354,7 @@ def test_all_matches_are_found_by_one_iterator(monkeypatch) -> None:
     assert libraries.find_all("aabbccb", "a|b*") == ["a", "a", "bb", "", "b"]
 
 
+@NEEDS_RE2
 @given(
     st.lists(
         st.sampled_from(["a", "b", "é", "a*", "b+", "|", "(", "a?", ")", "^", "$", "\\b", "a*?"]),

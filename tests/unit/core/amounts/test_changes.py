@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import warnings
 from typing import Any
 
 import pytest
@@ -73,7 +74,11 @@ def status_of_child(work: Any) -> int:
 
     0, or 1 for an error that says what it should.
     """
-    pid = os.fork()
+    with warnings.catch_warnings():
+        # that a fork of a process with threads is dangerous is what the lock is for
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+
     if pid == 0:
         status = 99
         try:
