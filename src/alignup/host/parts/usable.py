@@ -75,7 +75,8 @@ def reachable(machine: Machine) -> Machine:
     cpus = bit_set(os.sched_getaffinity(0)) | _bindable(machine)
     memory_nodes = _allowed_memory_nodes()
     if not machine.cpus & cpus:
-        reason = "none of them is in a NUMA node"
+        # some are reserved or isolated, or in no NUMA node
+        reason = f"work is placed on CPUs {CPUSet.from_int(machine.cpus)} only"
         if cpus & bit_set(machine.isolated_cpus):
             reason = "they are isolated"
         raise InputError(f"this process may use CPUs {CPUSet.from_int(cpus)} only, and {reason}")
