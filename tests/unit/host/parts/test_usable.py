@@ -60,13 +60,15 @@ def test_cpus_and_memory_out_of_reach_are_cut(allow):
     assert reachable(machine) is machine
 
 
-def test_where_no_cpu_is_left_the_error_says_where_work_is_placed(allow):
+def test_where_no_cpu_is_left_the_error_says_where_work_is_placed(allow, monkeypatch):
     """The CPUs that the process may use are reserved, or are no isolated ones."""
     machine = leasing.machine()
     allow({0, 1}, -1)
     with pytest.raises(InputError, match=r"CPUs 0-1 only, and work is placed on CPUs 4-15 only$"):
         reachable(usable(machine, reserve=0b1111))
 
+    # a kernel whose cpuset allows none of the isolated ones
+    monkeypatch.setattr(os, "sched_setaffinity", lambda *_: None)
     machine = replace(machine, isolated_cpus=(6, 7))
     with pytest.raises(InputError, match=r"CPUs 0-1 only, and work is placed on CPUs 6-7 only$"):
         reachable(usable(machine, isolated=True))
