@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import warnings
 from typing import Any
 
 import pytest
@@ -74,11 +73,7 @@ def status_of_child(work: Any) -> int:
 
     0, or 1 for an error that says what it should.
     """
-    with warnings.catch_warnings():
-        # that a fork of a process with threads is dangerous is what the lock is for
-        warnings.simplefilter("ignore", DeprecationWarning)
-        pid = os.fork()
-
+    pid = os.fork()
     if pid == 0:
         status = 99
         try:
