@@ -711,7 +711,7 @@ def test_a_profile_is_asked_anew_of_nodes_that_changed_and_of_no_others(
         verdicts = judge_nodes(cluster, pod.pod, "document")
         assert [verdict.score for verdict in verdicts] == judged.score.tolist()
         assert not any(
-            admitted & ~verdict.admitted
+            admitted and not verdict.admitted
             for admitted, verdict in zip(judged.admitted, verdicts, strict=True)
         )
 
