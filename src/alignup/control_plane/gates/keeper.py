@@ -252,13 +252,21 @@ class Keeper:
         """Take in that the API server did not change a label: it is asked again soon."""
         self.labels.refused(label)
 
-    def stand_by(self) -> None:
-        """Take in that another keeper decides, or may do so."""
+    def stand_by(self, now: float) -> None:
+        """Take in that another keeper decides, or may do so, again and again as long as it does.
+
+        What only decisions use up is kept no longer than it can matter: pods come and go, and
+        nodes with other names, for weeks before this keeper leads.
+        """
         self._decides = False
+        self.unadmitted.forget_old(now)
+        nodes = self.nodes.objects.keys() | self.state.members.keys()
+        for names in (self.nodes.changed, self.state.changed, self.places.suspect):
+            names.intersection_update(nodes)
 
     def begin_term(self, now: float) -> None:
         """Forget what this process asked for when it led before: it may have come to nothing."""
-        self.stand_by()
+        self.stand_by(now)
         self.group_places.begin_anew(now)
         self.labels.forget_requests()
         self.pods.forget_releases()

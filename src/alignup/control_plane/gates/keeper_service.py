@@ -260,7 +260,7 @@ class KeeperService:
             await asyncio.sleep(_GATHERING)
             self._wake.clear()
             if not self.leads:
-                self.keeper.stand_by()
+                self.keeper.stand_by(self.clock())
                 self.observed.stood_by()
                 await self._begin_term()
             if self.leads:

@@ -17,7 +17,7 @@ class SchedulerNodes:
     """Node objects by name, and the sums of the pods that count as bound to each.
 
     The load of a node is always that of the pods which `ClusterState` counts on it: who tells the
-    one of a pod tells the other. Sums stay when an object goes, as its pods do.
+    one of a pod tells the other. Sums stay when an object goes, as long as its pods do.
 
     Attributes:
         objects: the nodes that are there.
@@ -51,6 +51,15 @@ class SchedulerNodes:
         before = self.objects.pop(name, None)
         if before is not None:
             self._totals.subtract(before.allocatable)
+
+        # names of nodes may never come again
+        empty = [
+            other
+            for other, load in self._loads.items()
+            if not load.pods and other not in self.objects
+        ]
+        for other in empty:
+            del self._loads[other]
 
     def load(self, name: str) -> NodeLoad:
         """Return the sums of a node's pods, to read or to change."""

@@ -57,8 +57,17 @@ class NodeLoad:
     def remove(self, pod: Pod) -> None:
         """Count a pod no more, that was counted with the same requests."""
         self.pods -= 1
-        self.amounts.subtract(requests_of(pod))
-        self.host_ports.subtract(pod.constraints.host_ports)
+        requests = requests_of(pod)
+        self.amounts.subtract(requests)
+        for resource in requests:
+            if not self.amounts[resource]:
+                del self.amounts[resource]
+
+        # whoever makes pods may choose among 2^128 addresses
+        for port in pod.constraints.host_ports:
+            self.host_ports[port] -= 1
+            if not self.host_ports[port]:
+                del self.host_ports[port]
 
 
 def refusal(pod: Pod, node: NodeObject, load: NodeLoad) -> str:

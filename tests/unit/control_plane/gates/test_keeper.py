@@ -135,7 +135,7 @@ def test_a_keeper_that_stands_by_follows_the_one_that_leads() -> None:
     keeper = keeper_of("a", "b")
     keeper.pod_seen(waiting_pod("p", cpu=4), 1)
     assert given(keeper.decide(1)) == {"p": ("a",)}
-    keeper.stand_by()
+    keeper.stand_by(4)
 
     # what this one has decided came to nothing
     keeper.pod_seen(let_go("p", ["b"], cpu=4), 2)
@@ -405,3 +405,34 @@ def test_a_pod_beyond_all_judgement_waits_and_others_get_their_places(
     assert given(keeper.decide(now)).keys() == {"other"}
     keeper.pod_gone("uid-old", now + 1)
     assert given(keeper.decide(now + 1)) == {}
+
+
+def test_a_standby_keeps_nothing_of_pods_and_nodes_that_are_gone() -> None:
+    """It may follow for weeks before it leads, and decides nothing meanwhile."""
+    keeper = keeper_of("a", "b")
+    for number in range(300):
+        now = float(10 * number)
+        name = f"n{number}"
+        keeper.node_seen(node(name), now)
+        keeper.state.report_seen(exact(name), now)
+        for place in ("a", name):
+            uid = f"p{number}{place}"
+            keeper.pod_seen(bound(uid, place, cpu=1), now)
+            keeper.pod_gone(f"uid-{uid}", now + 1)
+        keeper.node_gone(name, now + 2)
+        keeper.state.report_gone(name)
+        keeper.stand_by(now + 3)
+
+    parts = keeper.unadmitted, keeper.nodes, keeper.places, keeper.state
+    kept = {
+        attribute: len(table) + sum(len(entry) for entry in _entries(table))
+        for part in parts
+        for attribute, table in vars(part).items()
+        if isinstance(table, dict | set)
+    }
+    assert max(kept.values()) < 100, kept
+
+
+def _entries(table):
+    entries = table.values() if isinstance(table, dict) else ()
+    return [entry for entry in entries if isinstance(entry, dict | set)]

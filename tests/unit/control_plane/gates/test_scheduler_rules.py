@@ -113,3 +113,15 @@ def test_what_is_removed_leaves_no_trace(additions, data) -> None:
     assert load.pods == rest.pods
     assert +load.amounts == +rest.amounts
     assert +load.host_ports == +rest.host_ports
+
+
+def test_a_load_keeps_nothing_of_pods_that_are_gone() -> None:
+    load = NodeLoad()
+    for number in range(50):
+        changing = pod(ports=(1000 + number,), requests={"cpu": "1", f"example.com/r{number}": "1"})
+        load.add(changing)
+        load.add(changing)
+        load.remove(changing)
+        assert load.host_ports.total() == 1
+        load.remove(changing)
+    assert (load.pods, dict(load.amounts), dict(load.host_ports)) == (0, {}, {})
