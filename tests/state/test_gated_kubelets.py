@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from inputs.strategies import counts
 from models.gated_kubelets import GatedKubelets
+from models.two_keepers import TwoKeepers
 
 DAY = 86_400.0
 
@@ -31,7 +34,10 @@ def test_a_week_of_a_keeper_grants_nothing_twice_and_keeps_no_more_than_its_firs
     days, capsys
 ) -> None:
     """Pods come and go, nodes leave, static pods are made again, leaders are replaced."""
-    cluster = GatedKubelets(1, pace=20.0, leaves=True)
+    _live(GatedKubelets(1, pace=20.0, leaves=True), days, capsys)
+
+
+def _live(cluster: GatedKubelets, days: float, capsys: pytest.CaptureFixture[str]) -> None:
     kept = []
     while cluster.now < days * DAY:
         cluster.step()
@@ -45,3 +51,62 @@ def test_a_week_of_a_keeper_grants_nothing_twice_and_keeps_no_more_than_its_firs
 
     first_day, last_day = kept[: len(kept) // 7], kept[-len(kept) // 7 :]
     assert max(last_day) < 1.5 * max(first_day) + 20
+
+
+@pytest.mark.parametrize("steps", counts(250, 20_000))
+@pytest.mark.parametrize("strangers", [True, False])
+def test_two_keepers_that_take_turns_give_nothing_twice(strangers, steps) -> None:
+    """A late one decides by what it knew, and its patches are refused for their versions."""
+    outcomes: Counter[str] = Counter()
+    for seed in range(0, steps, 250):
+        cluster = TwoKeepers(seed, leaves=True, faults=strangers, strangers=strangers)
+        for _ in range(250):
+            cluster.step()
+        cluster.settle()
+        outcomes += cluster.outcomes
+        if not strangers:
+            assert cluster.outcomes["refused"] == 0
+    assert outcomes["bound"] > steps / 10
+
+
+def test_late_patches_of_a_former_leader_are_there_and_refused() -> None:
+    outcomes: Counter[str] = Counter()
+    for seed in range(5, 10):
+        cluster = TwoKeepers(seed, leaves=True, faults=False, strangers=False, turns=6.0)
+        for _ in range(300):
+            cluster.step()
+        cluster.settle()
+        outcomes += cluster.outcomes
+    assert outcomes["turns"] > 20
+    assert outcomes["fenced"] >= 2
+    assert outcomes["refused"] == 0
+
+
+def test_without_versions_a_former_leader_grants_what_the_next_one_has_given() -> None:
+    """What the model checks can fail."""
+    faults = 0
+    for seed in range(12):
+        cluster = TwoKeepers(
+            seed, leaves=True, faults=False, strangers=False, turns=6.0, is_fenced=False
+        )
+        try:
+            for _ in range(300):
+                cluster.step()
+            cluster.settle()
+        except AssertionError:
+            faults += 1
+        else:
+            faults += cluster.outcomes["refused"] > 0
+        if faults:
+            return
+
+    raise AssertionError("nothing was granted twice")
+
+
+@pytest.mark.parametrize("days", [0.1, pytest.param(7, marks=pytest.mark.slow)])
+def test_a_week_of_two_keepers_grants_nothing_twice_and_keeps_no_more_than_its_first_day(
+    days, capsys
+) -> None:
+    cluster = TwoKeepers(1, pace=20.0, leaves=True)
+    _live(cluster, days, capsys)
+    assert cluster.outcomes["turns"] > 10 * days

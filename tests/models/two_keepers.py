@@ -1,0 +1,156 @@
+"""Two keepers of gated pods that take turns as leader, in the cluster of `models.gated_kubelets`.
+
+Both follow all that happens, and one decides. Now and then the other one leads. The former leader
+is a process that was stopped: it learns of nothing, some of its patches are on their way for long,
+and when it runs again it decides once more by what it knew, before it sees that it leads no more.
+What is checked is the same, of whoever leads.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from alignup.control_plane.gates.decisions import Label
+from alignup.control_plane.gates.keeper import Keeper
+from alignup.control_plane.scheduler.cluster_state import ClusterState
+from models.gated_kubelets import GatedKubelets
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from alignup.control_plane.gates.decisions import Decision
+
+# Seconds that a former leader is stopped for at most, and that its patches are on their way.
+LATE = 40.0
+
+
+class TwoKeepers(GatedKubelets):
+    """One run.
+
+    Args:
+        args: as for `WatchedKubelets`.
+        is_fenced: whether the API server refuses patches of pods that have changed.
+        turns: how often the other one leads, beside what else happens.
+        options: as for `WatchedKubelets`.
+    """
+
+    def __init__(
+        self, *args: Any, is_fenced: bool = True, turns: float = 0.1, **options: Any
+    ) -> None:
+        self._turns = turns
+        self.other: Keeper | None = None
+        self._stopped: Keeper | None = None
+        self._is_fenced = is_fenced
+        super().__init__(*args, **options)
+
+    def follow(self) -> None:
+        """Let a process that starts anew lead; the one beside it lists all."""
+        super().follow()
+        if self.other is None:
+            self.other = Keeper(ClusterState())
+        self._stopped = None
+        self._catch_up(self.other)
+
+    def _actions(self) -> list[Any]:
+        return [*super()._actions(), (self._turns, self._take_turn)]
+
+    def _take_turn(self) -> None:
+        """Let the other keeper lead."""
+        if self._stopped is not None or self.other is None:
+            return
+
+        late = self.keeper
+        self._send(late, late.decide(self.now), LATE)
+        self.keeper, self.other, self._stopped = self.other, late, late
+        self.state = self.keeper.state
+        self.outcomes["turns"] += 1
+        self._begin_term()
+        self._later(0.0, LATE, partial(self._resume, late))
+
+    def _resume(self, late: Keeper) -> None:
+        """Let a former leader run again, who learns only then that it leads no more."""
+        if late is not self._stopped:
+            return
+
+        self._send(late, late.decide(self.now), 1.0)
+        late.stand_by(self.now)
+        self._stopped = None
+        self._catch_up(late)
+
+    def _send(self, keeper: Keeper, decisions: list[Decision], most: float) -> None:
+        for decision in decisions:
+            if isinstance(decision, Label):
+                self._later(0.0, most, partial(self._write_label, keeper, decision))
+            else:
+                self.outcomes["late"] += 1
+                self._later(0.0, most, partial(self._let_go, keeper, decision))
+
+    def _let_go(self, keeper: Keeper, release: Any) -> None:
+        newest = self.waiting.get(release.pod.uid)
+        is_late = keeper is not self.keeper
+        if is_late and newest is not None and newest.version != release.pod.version:
+            self.outcomes["fenced"] += 1
+            if not self._is_fenced:
+                release = type(release)(newest, release.nodes, release.label)
+        super()._let_go(keeper, release)
+
+    # What both learn.
+
+    @contextmanager
+    def _as(self, keeper: Keeper) -> Iterator[None]:
+        leader = self.keeper
+        self.keeper, self.state = keeper, keeper.state
+        try:
+            yield
+        finally:
+            self.keeper, self.state = leader, leader.state
+
+    def _let_both(self, learn: Callable[[], None]) -> None:
+        if self.other is not None and self.other is not self._stopped:
+            with self._as(self.other):
+                learn()
+        learn()
+
+    def _catch_up(self, keeper: Keeper) -> None:
+        """Let a keeper list what there is; what the leader was told of stays as it is."""
+        before = set(self.told), dict(self.nowhere), self.full_list, self._learnt, self.reported
+        self.reported = {name: set() for name in self.kubelets}
+        with self._as(keeper):
+            keeper.nodes_listed([self._node(name) for name in self.kubelets], self.now)
+            super()._list(is_cached=False)
+            for name in self.kubelets:
+                super()._learn_report(self._report(name), name)
+        self.told, self.nowhere, self.full_list, self._learnt, self.reported = before
+
+    def _learn(self, kind: str, pod: Any) -> None:
+        self._let_both(partial(super()._learn, kind, pod))
+
+    def _learn_lookup(self, uid: str) -> None:
+        self._let_both(partial(super()._learn_lookup, uid))
+
+    def _learn_node(self, name: str, *, is_there: bool) -> None:
+        self._let_both(partial(super()._learn_node, name, is_there=is_there))
+
+    def _learn_report(self, report: Any, name: str) -> None:
+        self._let_both(partial(super()._learn_report, report, name))
+
+    def _list(self, *, is_cached: bool) -> None:
+        self._let_both(partial(super()._list, is_cached=is_cached))
+
+    def _tick(self) -> None:
+        if self.other is not None and self.other is not self._stopped:
+            self.other.state.tick(self.now)
+            self.other.stand_by(self.now)
+            self.other.state.has_unreported()
+        super()._tick()
+
+    @property
+    def kept(self) -> int:
+        """How many things both keep."""
+        count = super().kept
+        if self.other is not None:
+            with self._as(self.other):
+                count += super().kept
+        return count
