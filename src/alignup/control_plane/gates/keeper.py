@@ -170,7 +170,9 @@ class Keeper:
     def _forget_all_but(self, bound: set[str], waiting: set[str], now: float) -> None:
         """Forget what is neither bound nor waits any more, and end places of what is bound."""
         for uid in self.pods.uids:
-            if uid not in bound and uid not in waiting:
+            if uid in bound:  # another keeper has let it go, and no event said so
+                self.pods.forget(uid)
+            elif uid not in waiting:
                 self.pod_vanished(uid, now)
 
         for uid in bound.intersection(self.places.uids):

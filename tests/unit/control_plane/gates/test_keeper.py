@@ -436,3 +436,12 @@ def test_a_standby_keeps_nothing_of_pods_and_nodes_that_are_gone() -> None:
 def _entries(table):
     entries = table.values() if isinstance(table, dict) else ()
     return [entry for entry in entries if isinstance(entry, dict | set)]
+
+
+def test_a_pod_that_a_list_says_is_bound_waits_no_more() -> None:
+    keeper = keeper_of("a", "b")
+    keeper.pod_seen(waiting_pod("p", cpu=3), 1)
+    keeper.pods_listed([bound("p", "a", cpu=3)], 2)
+    assert not list(keeper.queue)
+    assert keeper.decide(3) == []
+    assert [keeper.nodes.load(name).pods for name in ("a", "b")] == [1, 0]
