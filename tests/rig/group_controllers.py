@@ -1,4 +1,4 @@
-"""The real controllers of JobSets and LeaderWorkerSets, with their webhooks, on a control plane.
+"""The real controllers of JobSets, LeaderWorkerSets and Kueue's queues, with their webhooks.
 
 kube-controller-manager makes the pods of the Jobs and StatefulSets that they make.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import json
 import subprocess
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -17,9 +18,11 @@ from rig.programs import BIN
 from rig.topology_kind import PATH as KINDS
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rig.control_plane import ControlPlane
 
-__all__ = ["CONTROLLERS", "start_controllers"]
+__all__ = ["CONTROLLERS", "KUEUE", "start_controllers", "start_kueue"]
 
 CONTROLLERS = {
     "jobset": "jobset.sigs.k8s.io/jobset-name",
@@ -32,6 +35,16 @@ WEBHOOKS = {
     "ValidatingWebhookConfiguration": "validatingwebhookconfigurations",
 }
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+
+KUEUE = "kueue"
+KUEUE_HOOKS = ("-v1-pod", "-batch-v1-job", "-kueue-x-k8s-io-")
+MOUNT = """
+folder=$1; shift
+mount -t tmpfs tmpfs /etc
+mkdir -p /etc/kueue/metrics/certs
+cp "$folder"/tls.* /etc/kueue/metrics/certs
+exec "$@"
+"""
 
 
 def start_controllers(plane: ControlPlane, name: str) -> None:
@@ -46,6 +59,60 @@ def start_controllers(plane: ControlPlane, name: str) -> None:
     configuration = {
         "apiVersion": f"config.{api_group(name)}/v1alpha1",
         "kind": "Configuration",
+        "internalCertManagement": {"enable": False},
+        **common_configuration(health, webhook, folder),
+    }
+    (folder / "configuration.yaml").write_text(json.dumps(configuration))
+    create_kinds(plane, name)
+
+    command = [BIN / name, f"--config={folder / 'configuration.yaml'}"]
+    command += [f"--kubeconfig={plane.kubeconfig}"]
+    plane.processes.start(name, command)
+    plane.processes.wait_for(name, "it is ready", lambda: says_ok(f"http://{health}/readyz"))
+
+    create_webhooks(plane, name, webhook, folder)
+    start_controller_manager(plane)
+
+
+def start_kueue(plane: ControlPlane, **configuration: Any) -> None:
+    """Start Kueue for pods and Jobs, and what makes the pods of Jobs.
+
+    It reads the certificate of its metrics from a folder of its own below /etc, which is made in a
+    mount namespace: that takes root.
+
+    Args:
+        plane: the control plane.
+        configuration: further fields of Kueue's Configuration.
+    """
+    folder = plane.folder / KUEUE
+    folder.mkdir()
+    certificate(folder)
+    health, webhook = free_address(), free_address()
+    whole = {
+        "apiVersion": "config.kueue.x-k8s.io/v1beta2",
+        "kind": "Configuration",
+        "internalCertManagement": {"enable": False},
+        "integrations": {"frameworks": ["batch/job", "pod"]},
+        "featureGates": {"VisibilityOnDemand": False},
+        **common_configuration(health, webhook, folder),
+        **configuration,
+    }
+    (folder / "configuration.yaml").write_text(json.dumps(whole))
+    create_kinds(plane, KUEUE)
+
+    command = ["unshare", "--mount", "--propagation", "private", "sh", "-euc", MOUNT, "mount"]
+    command += [folder, BIN / KUEUE, f"--config={folder / 'configuration.yaml'}"]
+    command += [f"--kubeconfig={plane.kubeconfig}"]
+    plane.processes.start(KUEUE, command)
+    plane.processes.wait_for(KUEUE, "it is ready", lambda: says_ok(f"http://{health}/readyz"))
+
+    create_webhooks(plane, KUEUE, webhook, folder, KUEUE_HOOKS)
+    start_controller_manager(plane)
+
+
+def common_configuration(health: str, webhook: str, folder: Path) -> dict[str, Any]:
+    """Return what the configurations of all controllers say alike."""
+    return {
         "health": {"healthProbeBindAddress": health},
         "metrics": {"bindAddress": "0"},
         "webhook": {
@@ -54,38 +121,56 @@ def start_controllers(plane: ControlPlane, name: str) -> None:
             "certDir": str(folder),
         },
         "leaderElection": {"leaderElect": False},
-        "internalCertManagement": {"enable": False},
     }
-    (folder / "configuration.yaml").write_text(json.dumps(configuration))
 
-    objects = BIN / f"{name}-objects"
-    kind = yaml.safe_load((objects / "kind.yaml").read_text())
-    made(plane, KINDS, kind)
-    names = kind["spec"]["names"]
-    served = (
-        f"/apis/{kind['spec']['group']}/{kind['spec']['versions'][0]['name']}/{names['plural']}"
-    )
-    plane.processes.wait_for(
-        "kube-apiserver", "the kind is served", lambda: plane.client.get(served)
-    )
 
-    command = [BIN / name, f"--config={folder / 'configuration.yaml'}"]
-    command += [f"--kubeconfig={plane.kubeconfig}"]
-    plane.processes.start(name, command)
-    plane.processes.wait_for(name, "it is ready", lambda: says_ok(f"http://{health}/readyz"))
+def create_kinds(plane: ControlPlane, name: str) -> None:
+    """Create the kinds of a controller, and wait until they are served."""
+    for kind in yaml.safe_load_all((BIN / f"{name}-objects/kind.yaml").read_text()):
+        made(plane, KINDS, kind)
+        spec = kind["spec"]
+        for version in spec["versions"]:
+            if version["served"]:
+                listed = partial(
+                    is_listed, plane, f"{spec['group']}/{version['name']}", spec["names"]["plural"]
+                )
+                plane.processes.wait_for("kube-apiserver", "the kind is listed", listed)
 
+
+def is_listed(plane: ControlPlane, version: str, plural: str) -> bool:
+    """Return whether who asks what an API server serves is told of a kind."""
+    status, answer = plane.client.request("GET", f"/apis/{version}")
+    return status == 200 and plural in {resource["name"] for resource in answer["resources"]}
+
+
+def create_webhooks(
+    plane: ControlPlane, name: str, address: str, folder: Path, paths: tuple[str, ...] = ("",)
+) -> None:
+    """Let the API server ask a controller.
+
+    Args:
+        plane: the control plane.
+        name: that of the program.
+        address: where its webhooks listen.
+        folder: of its certificate.
+        paths: parts of the paths of those webhooks that it has.
+    """
     authority = base64.b64encode((folder / "tls.crt").read_bytes()).decode()
-    for document in yaml.safe_load_all((objects / "webhooks.yaml").read_text()):
+    for document in yaml.safe_load_all((BIN / f"{name}-objects/webhooks.yaml").read_text()):
         document["metadata"]["name"] = f"{name}-{document['metadata']['name']}"
+        hooks = []
         for hook in document["webhooks"]:
             path = hook["clientConfig"]["service"]["path"]
-            hook["clientConfig"] = {"url": f"https://{webhook}{path}", "caBundle": authority}
-            if path.endswith("-v1-pod"):
+            if not any(part in path for part in paths):
+                continue
+
+            hook["clientConfig"] = {"url": f"https://{address}{path}", "caBundle": authority}
+            if path.endswith("-v1-pod") and name in CONTROLLERS:
                 member = {"key": CONTROLLERS[name], "operator": "Exists"}
                 hook["objectSelector"] = {"matchExpressions": [member]}
-        made(plane, f"{ADMISSION}/{WEBHOOKS[document['kind']]}", document)
+            hooks.append(hook)
 
-    start_controller_manager(plane)
+        made(plane, f"{ADMISSION}/{WEBHOOKS[document['kind']]}", {**document, "webhooks": hooks})
 
 
 def start_controller_manager(plane: ControlPlane) -> None:
