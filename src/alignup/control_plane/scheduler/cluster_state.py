@@ -79,12 +79,14 @@ class _Vanished(Record):
 
     Attributes:
         since: when that was noticed.
+        was_bound: whether it was seen bound, and did not only count as that.
         missing_since: when it was looked for later and was not there, for the first time; None: it
             was not looked for yet.
     """
 
     pod: WatchedPod
     since: float
+    was_bound: bool
     missing_since: float | None = None
 
 
@@ -184,8 +186,9 @@ class ClusterState:
             self._end(pod, now)
             return
 
+        was_bound = uid not in self.assumed
         self._forget(uid)
-        self._vanished[uid] = _Vanished(pod, now)
+        self._vanished[uid] = _Vanished(pod, now, was_bound)
         if member is not None:
             member.vanish(uid, now)
             self._doubt(member)
@@ -195,6 +198,11 @@ class ClusterState:
         vanished = self._vanished.get(uid)
         if vanished is not None and vanished.missing_since is None:
             self._vanished[uid] = replace(vanished, missing_since=now)
+
+    def was_bound(self, uid: str) -> bool:
+        """Return whether a pod counts as bound, or was bound and is seen no longer."""
+        vanished = self._vanished.get(uid)
+        return uid in self.pods or (vanished is not None and vanished.was_bound)
 
     def is_vanished(self, uid: str) -> bool:
         """Return whether a pod that vanished holds what no report lists."""
@@ -365,8 +373,10 @@ class ClusterState:
         member = self.members.get(pod.node)
         if isinstance(member, ExactMember):
             node = member.node
-            # a pod that is not among a node's any more was said by a report to hold nothing
-            if (is_new or uid in member.pods) and member.bind(pod, now):
+            # a pod that is not among a node's any more was said by a report to hold nothing, and
+            # only a static pod may come again under its uid
+            may_hold = is_new or uid in member.pods or pod.is_copy
+            if may_hold and member.bind(pod, now):
                 self.view.touch(member.name)
             if member.node is not node:
                 self.view.refresh(member)

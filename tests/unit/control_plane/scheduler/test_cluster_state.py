@@ -391,6 +391,23 @@ def test_a_static_pod_whose_copy_is_deleted_and_made_anew_keeps_its_cpus() -> No
         assert not admits(state, "n", cpu=4)
 
 
+def test_a_static_pod_whose_file_is_put_back_counts_though_a_list_has_shown_it_all_the_time() -> (
+    None
+):
+    """A list that was behind showed its copy after that was deleted; then a report lacked it."""
+    state, kubelet = ClusterState(), EMPTY.copy()
+    first = mirror("first")
+    kubelet.admit(first.pod)
+    state.report_seen(exact("n", holdings=kubelet), 0)
+    state.pod_seen(first, 1)
+    state.pod_gone("hash", 10)
+    state.pods_listed([first], 12, is_cached=True)
+    state.report_seen(exact("n"), 13)
+    assert admits(state, "n", cpu=4)
+    state.pod_seen(mirror("second"), 40)
+    assert not admits(state, "n", cpu=4)
+
+
 @pytest.mark.parametrize("reported", [True, False])
 @pytest.mark.parametrize("seen_again", [1, 50, 100, 500])
 @pytest.mark.parametrize("how", ["list", "event"])
