@@ -88,7 +88,8 @@ class GatedPods:
             self._placed_seen(place, pod, now)
             return
 
-        if uid in self._state.pods:  # as it was before its binding: no server takes one back
+        # as it was before its binding, which no server takes back
+        if self._state.was_bound(uid):
             return
 
         if not pod.waits:

@@ -29,6 +29,23 @@ def test_a_pod_shown_as_it_was_before_its_binding_stays_bound() -> None:
         assert given(keeper.decide(3)) == {}
 
 
+@pytest.mark.parametrize("is_let_go", [True, False])
+def test_a_pod_deleted_by_force_and_shown_as_before_its_binding_gets_no_place(is_let_go) -> None:
+    """Its kubelet has it for a while, and what it holds stays taken."""
+    keeper = keeper_of("a", "b")
+    waiting = waiting_pod("p", cpu=4)
+    keeper.pod_seen(waiting, 1)
+    (release,) = keeper.decide(1)
+    (name,) = release.nodes
+    keeper.pod_seen(bound("p", name, cpu=4), 2)
+    keeper.pod_vanished("uid-p", 3)
+    keeper.state.pod_missing("uid-p", 3)
+    keeper.pod_seen(let_go("p", release.nodes, cpu=4) if is_let_go else waiting, 4)
+    assert given(keeper.decide(4)) == {}
+    assert not keeper.places
+    assert keeper.state.members[name].node.manager.has_pod("uid-p")
+
+
 def test_pods_that_need_no_place_are_let_go_at_once_and_once() -> None:
     keeper = keeper_of()
     pod = gated_object("p")
