@@ -90,6 +90,11 @@ def free_of(node: Node) -> Counter[str]:
     )
 
 
+def is_routine(happen: partial[None]) -> bool:
+    """Return whether an event comes again and again, whatever happens."""
+    return happen.func.__name__ in {"_tick", "_decide"}
+
+
 class WatchedKubelets:
     """One run.
 
@@ -244,6 +249,9 @@ class WatchedKubelets:
     def settle(self) -> None:
         """Let everything become known, and compare the state with the kubelets."""
         self.faults = False
+        # nodes that have left come back first
+        while changes := [moment for moment, _, happen in self._events if not is_routine(happen)]:
+            self._run_until(max(changes))
         self._run_until(self.now + 2 * BOUND)
         assert not self.state.uncertain
         for name, kubelet in self.kubelets.items():
