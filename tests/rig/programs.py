@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-__all__ = ["BIN", "CONTROL_PLANE", "KUBELET", "built", "why_not"]
+__all__ = ["BIN", "CONTROL_PLANE", "KUBELET", "built", "missing", "why_not"]
 
 RELEASE = os.environ.get("ALIGNUP_RIG_RELEASE", "")
 BIN = Path(

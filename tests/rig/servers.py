@@ -22,7 +22,7 @@ import pytest
 import yaml
 
 from rig.control_plane import ControlPlane
-from rig.programs import BIN, CONTROL_PLANE, built, why_not
+from rig.programs import BIN, CONTROL_PLANE, built, missing, why_not
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -51,6 +51,16 @@ def need_rig(*programs: str) -> None:
     if reason := why_not(*programs):
         pytest.skip(reason)
     built(*programs)
+
+
+def only_where_built(*programs: str) -> pytest.MarkDecorator:
+    """Return a mark of tests that are skipped, with the reason, where programs are missing.
+
+    They are such that are built only where they are named.
+    """
+    left = missing(*programs)
+    reason = f"{', '.join(left)} missing in {BIN}: tests/rig/build makes them"
+    return pytest.mark.skipif(bool(left), reason=reason)
 
 
 class Server:

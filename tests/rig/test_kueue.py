@@ -13,22 +13,17 @@ from alignup.control_plane.gates.node_affinity import GATE
 from rig.control_plane import free_address
 from rig.gated_play import until
 from rig.group_controllers import KUEUE, start_kueue
-from rig.programs import BIN
 from rig.proof import metrics_of
-from rig.servers import Server, alignup, control_plane
+from rig.servers import Server, alignup, control_plane, only_where_built
 from rig.workload import single_numa_nodes, write_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PROGRAMS = [KUEUE, "kube-controller-manager"]
-MISSING = [name for name in PROGRAMS if not (BIN / name).exists()]
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.rig,
-    pytest.mark.skipif(
-        bool(MISSING), reason=f"{', '.join(MISSING)} missing in {BIN}: tests/rig/build makes them"
-    ),
+    only_where_built(KUEUE, "kube-controller-manager"),
     pytest.mark.skipif(os.geteuid() != 0, reason="Kueue's folder below /etc takes root"),
 ]
 
