@@ -5,8 +5,11 @@
     python benches/instructions.py --base PYTHON FOLDER    # compares with another commit:
                                                # its interpreter, its tree
 
-No load of the machine changes the counts. A count holds for one interpreter, compiler and kind of
-processor (`key`): each has figures of its own in instructions.json. Where there are none, and where
+No load of the machine changes the counts, but where objects lie in memory does: CPython's cache of
+methods goes by addresses, and of sixteen seeds of hashes one took 3 % more for `try_admit`. So a
+path that takes too much is counted again with other seeds (`SEEDS`), of both trees, and the least
+of each counts. A count holds for one interpreter, compiler and kind of processor (`key`): each has
+figures of its own in instructions.json. Where there are none, and where
 there is no valgrind, the reason is printed and the status is 77, as of a step that was skipped;
 `--base` needs no recorded figures.
 """
@@ -29,6 +32,9 @@ ROOT = Path(__file__).parents[1]
 RECORDED = Path(__file__).with_name("instructions.json")
 MOST = 1.03
 """The part of the recorded instructions that a path may take."""
+
+SEEDS = ("0", "1", "2", "3")
+"""Of the hashes of a run; the first is that of the recorded figures."""
 
 SKIPPED = 77
 
@@ -53,10 +59,10 @@ def key() -> str:
     )
 
 
-def counted(python: str = sys.executable, root: Path = ROOT) -> Counts:
+def counted(python: str = sys.executable, root: Path = ROOT, seed: str = SEEDS[0]) -> Counts:
     """Return the instructions of one run of each path, in the order in which they were run.
 
-    Hashes are fixed, and of the environment only what finds programs is passed on.
+    Hashes are those of the seed, and of the environment only what finds programs is passed on.
     """
     environment = {
         name: os.environ[name] for name in ("PATH", "HOME", "LD_LIBRARY_PATH") if name in os.environ
@@ -73,7 +79,7 @@ def counted(python: str = sys.executable, root: Path = ROOT) -> Counts:
         done = subprocess.run(  # noqa: S603  # our own
             [*valgrind, python, "-s", "benches/hot_paths.py"],
             cwd=root,
-            env={**environment, "PYTHONHASHSEED": "0", "PYTHONPATH": "tests"},
+            env={**environment, "PYTHONHASHSEED": seed, "PYTHONPATH": "tests"},
             stdout=subprocess.PIPE,
             text=True,
             check=True,
@@ -107,6 +113,15 @@ def counts_of(printed: str, totals: list[int]) -> Counts:
     return {
         name: round(part / int(times))
         for (name, _, times), part in zip(lines, totals[1::2], strict=True)
+    }
+
+
+def least(*runs: Counts) -> Counts:
+    """Return the least count of each path that was counted in every run."""
+    return {
+        name: min(run[name] for run in runs)
+        for name in runs[0]
+        if all(name in run for run in runs)
     }
 
 
@@ -170,8 +185,17 @@ def main(arguments: list[str]) -> int:
         return SKIPPED
 
     now = counted()
-    print(table(now, before), "", sep="\n")
     lines = complaints(now, before)
+    for seed in SEEDS[1:]:
+        if not lines:
+            break
+
+        now = least(now, counted(seed=seed))
+        if against:
+            before = least(before, counted(python, root, seed=seed))
+        lines = complaints(now, before)
+
+    print(table(now, before), "", sep="\n")
     print("\n".join(lines) or f"no path takes more than {MOST - 1:.0%} more instructions")
     return 1 if lines else 0
 
