@@ -119,9 +119,7 @@ def counts_of(printed: str, totals: list[int]) -> Counts:
 def least(*runs: Counts) -> Counts:
     """Return the least count of each path that was counted in every run."""
     return {
-        name: min(run[name] for run in runs)
-        for name in runs[0]
-        if all(name in run for run in runs)
+        name: min(run[name] for run in runs) for name in runs[0] if all(name in run for run in runs)
     }
 
 

@@ -102,7 +102,9 @@ def test_a_base_is_counted_by_its_own_interpreter(tmp_path, monkeypatch, capsys)
     (tmp_path / "benches").mkdir()
     (tmp_path / "benches/hot_paths.py").touch()
     monkeypatch.setattr(
-        instructions, "counted", lambda *base, **seed: {"a": 100 if base else 105}  # noqa: ARG005
+        instructions,
+        "counted",
+        lambda *base, **seed: {"a": 100 if base else 105},  # noqa: ARG005
     )
     assert instructions.main(["--base", "/base/python", str(tmp_path)]) == 1
     assert "a: expected at most 103 instructions (100 before), got 105" in capsys.readouterr().out
