@@ -115,14 +115,14 @@ class TwoKeepers(GatedKubelets):
 
     def _catch_up(self, keeper: Keeper) -> None:
         """Let a keeper list what there is; what the leader was told of stays as it is."""
-        before = set(self.told), dict(self.nowhere), self.full_list, self._learnt, self.reported
-        self.reported = {name: set() for name in self.kubelets}
+        before = set(self.told), dict(self.nowhere), self.full_list, self._learnt
         with self._as(keeper):
             keeper.nodes_listed([self._node(name) for name in self.kubelets], self.now)
             super()._list(is_cached=False)
-            for name in self.kubelets:
-                super()._learn_report(self._report(name), name)
-        self.told, self.nowhere, self.full_list, self._learnt, self.reported = before
+            reports = [self._report(name) for name in self.kubelets]
+            keeper.state.reports_listed(reports, self.now)
+            keeper.reported(self.kubelets)
+        self.told, self.nowhere, self.full_list, self._learnt = before
 
     def _learn(self, kind: str, pod: Any) -> None:
         self._let_both(partial(super()._learn, kind, pod))
@@ -135,6 +135,9 @@ class TwoKeepers(GatedKubelets):
 
     def _learn_report(self, report: Any, name: str) -> None:
         self._let_both(partial(super()._learn_report, report, name))
+
+    def _learn_no_report(self, name: str) -> None:
+        self._let_both(partial(super()._learn_no_report, name))
 
     def _list(self, *, is_cached: bool) -> None:
         self._let_both(partial(super()._list, is_cached=is_cached))

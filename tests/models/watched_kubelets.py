@@ -341,6 +341,9 @@ class WatchedKubelets:
         running = {pod.uid for pod in self.kubelets[name].pods}
         self.told |= self.reported[name] & running
 
+    def _learn_no_report(self, name: str) -> None:
+        self.state.report_gone(name)
+
     def _event(self, kind: str, pod: WatchedPod, name: str = "pods") -> None:
         """Let the state learn of a change soon, in order unless there are faults."""
         learn = partial(self._learn, kind, pod)
@@ -562,7 +565,7 @@ class WatchedKubelets:
     def _lose_report(self) -> None:
         """Delete the object of a node, which is written again."""
         name = self.random.choice(sorted(self.kubelets))
-        self.state.report_gone(name)
+        self._learn_no_report(name)
         self._changed(name)
 
     def _leave(self) -> None:
@@ -575,7 +578,7 @@ class WatchedKubelets:
         for pod in self.kubelets.pop(name).pods:
             self.told.discard(pod.uid)
         self._learn_node(name, is_there=False)
-        self.state.report_gone(name)
+        self._learn_no_report(name)
         self.reported.pop(name)
         self._to_report.discard(name)
         for uid in [uid for uid, pod in self.bound.items() if pod.node == name]:
