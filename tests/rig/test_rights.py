@@ -8,6 +8,7 @@ every verb of every kind, every subresource, and every field of each kind that a
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -308,16 +309,13 @@ def reads(account: str) -> list[Work]:
     works = []
     for role in roles_of(account):
         for rule in role["rules"]:
-            (group,) = rule["apiGroups"]
-            version = OTHER_VERSIONS.get(group, "v1")
-            root = f"/apis/{group}/{version}" if group else f"/api/{version}"
-            for kind in rule["resources"]:
+            for group, kind in itertools.product(rule["apiGroups"], rule["resources"]):
+                version = OTHER_VERSIONS.get(group, "v1")
+                path = f"/apis/{group}/{version}/{kind}" if group else f"/api/{version}/{kind}"
                 if "list" in rule["verbs"]:
-                    works.append(Work((kind, "list"), "GET", f"{root}/{kind}"))
+                    works.append(Work((kind, "list"), "GET", path))
                 if "watch" in rule["verbs"]:
-                    works.append(
-                        Work((kind, "watch"), "GET", f"{root}/{kind}?watch=1&timeoutSeconds=1")
-                    )
+                    works.append(Work((kind, "watch"), "GET", f"{path}?watch=1&timeoutSeconds=1"))
 
     return works
 
