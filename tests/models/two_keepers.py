@@ -107,6 +107,14 @@ class TwoKeepers(GatedKubelets):
         finally:
             self.keeper, self.state = leader, leader.state
 
+    @contextmanager
+    def _as_standby(self, keeper: Keeper) -> Iterator[None]:
+        """Let a keeper learn what the leader is not told: that stays as it is."""
+        before = set(self.told), dict(self.nowhere), self.full_list, self._learnt
+        with self._as(keeper):
+            yield
+        self.told, self.nowhere, self.full_list, self._learnt = before
+
     def _let_both(self, learn: Callable[[], None]) -> None:
         if self.other is not None and self.other is not self._stopped:
             with self._as(self.other):
@@ -114,15 +122,13 @@ class TwoKeepers(GatedKubelets):
         learn()
 
     def _catch_up(self, keeper: Keeper) -> None:
-        """Let a keeper list what there is; what the leader was told of stays as it is."""
-        before = set(self.told), dict(self.nowhere), self.full_list, self._learnt
-        with self._as(keeper):
+        """Let a keeper list what there is."""
+        with self._as_standby(keeper):
             keeper.nodes_listed([self._node(name) for name in self.kubelets], self.now)
             super()._list(is_cached=False)
             reports = [self._report(name) for name in self.kubelets]
             keeper.state.reports_listed(reports, self.now)
             keeper.reported(self.kubelets)
-        self.told, self.nowhere, self.full_list, self._learnt = before
 
     def _learn(self, kind: str, pod: Any) -> None:
         self._let_both(partial(super()._learn, kind, pod))
@@ -140,7 +146,11 @@ class TwoKeepers(GatedKubelets):
         self._let_both(partial(super()._learn_no_report, name))
 
     def _list(self, *, is_cached: bool) -> None:
-        self._let_both(partial(super()._list, is_cached=is_cached))
+        # what a server remembers differs from list to list
+        if self.other is not None and self.other is not self._stopped:
+            with self._as_standby(self.other):
+                super()._list(is_cached=is_cached)
+        super()._list(is_cached=is_cached)
 
     def _tick(self) -> None:
         if self.other is not None and self.other is not self._stopped:

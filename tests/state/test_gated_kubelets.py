@@ -103,7 +103,7 @@ def test_without_versions_a_former_leader_grants_what_the_next_one_has_given() -
     raise AssertionError("nothing was granted twice")
 
 
-@pytest.mark.parametrize("days", [0.1, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("days", [0.1, pytest.param(7, marks=pytest.mark.slow)])
 def test_days_of_two_keepers_grants_nothing_twice_and_keeps_no_more_than_its_first_day(
     days, capsys
 ) -> None:
