@@ -38,6 +38,7 @@ from alignup.kubelet.read import (
     KubeletOptions,
     NodeRecords,
     config_of,
+    gone_pods,
     machine_of,
     make_node,
     read_records,
@@ -1043,13 +1044,21 @@ def foretell(files: NodeFiles, options: KubeletOptions, *, after_boot: bool = Fa
         return Restart(faults, after_boot=after_boot)
 
     damaged = tuple(problem for problem in findings if problem.kind in _FORGET)
-    node = make_node(records, options.get("machine") or machine_of(files)).node
+    machine = options.get("machine") or machine_of(files)
+    node = make_node(records, machine, keeps_gone=True).node
     node.whole_verdict = True
+    gone = gone_pods(records)
     documents = {document.pod.uid: document for document in records.pods or ()}
-    pods = sorted(node.pods, key=lambda pod: _creation(documents.get(pod.uid)))
+    pods = sorted(
+        (pod for pod in node.pods if pod.uid not in gone),
+        key=lambda pod: _creation(documents.get(pod.uid)),
+    )
 
     before = holdings_of(node)
     refused = admit_again(node, pods, after_boot=after_boot).refused
+    for uid in gone:
+        node.remove(uid)
+
     after = holdings_of(node)
     before_boot = None
     if options.get("machine") is not None and files.kernel is not None:

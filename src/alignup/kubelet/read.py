@@ -459,9 +459,21 @@ def _of_one_node(
 
 
 def make_node(
-    records: NodeRecords, machine: Machine, devices: Inventory | None = None
+    records: NodeRecords,
+    machine: Machine,
+    devices: Inventory | None = None,
+    *,
+    keeps_gone: bool = False,
 ) -> KubeletNode:
     """Return the node that records describe.
+
+    Args:
+        records: of the node.
+        machine: the node's.
+        devices: by resource, the devices that plugins report; None: those of the records.
+        keeps_gone: pods that are gone are on the node with what they hold. A kubelet that starts
+            drops them only when it has admitted all others again (`removeStaleState` of
+            `cpumanager/cpu_manager.go` waits until all sources are ready).
 
     Raises:
         InputError: the records contradict the machine or each other.
@@ -486,7 +498,7 @@ def make_node(
             return name in stale.get(uid, ())
         return active is not None and uid not in active
 
-    state = records.state.without(is_stale)
+    state = records.state if keeps_gone else records.state.without(is_stale)
     restore(node, state, [pod.read_as(config.profile.pods) for pod in _pods(records, state)])
     _note_starts(node, records)
     return KubeletNode(node, records)
@@ -648,6 +660,15 @@ def _active_by_answer(
         for uid, holding in records.state.containers().items()
         if uid in pods or may_be_listed(uid, holding)
     }
+
+
+def gone_pods(records: NodeRecords) -> frozenset[str]:
+    """Return the uids in the state files whose pods are gone."""
+    active = _active(records)
+    if active is None:
+        return frozenset()
+
+    return frozenset(records.state.containers().keys() - active.keys())
 
 
 def stale_entries(records: NodeRecords) -> dict[str, list[str]]:

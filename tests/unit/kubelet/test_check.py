@@ -477,6 +477,34 @@ def test_nothing_is_given_back_before_all_pods_have_been_seen(tmp_path):
     }
 
 
+@pytest.mark.parametrize("after_boot", [False, True])
+def test_what_a_pod_that_is_gone_held_is_not_free_before_all_pods_have_been_seen(
+    tmp_path, after_boot
+):
+    """Its entries are in the state files until the sources of pods are ready."""
+    options = {"full-pcpus-only": "true"}
+    stays, goes = guaranteed("stays", (12, 1)), guaranteed("goes", (10, 1, 2))
+    place = place_with(tmp_path / "root", stays, goes, cpuManagerPolicyOptions=options)
+    pods = place.root / "pods.json"
+    document = json.loads(pods.read_text())
+    listed = place.root / "podresources/list.json"
+    answer = json.loads(listed.read_text())
+    assert outcomes(place, kubelet_version="1.36")["stays"] == "SMTAlignmentError"
+
+    document["items"] = [pod for pod in document["items"] if pod["metadata"]["name"] == "stays"]
+    pods.write_text(json.dumps(document))
+    answer["pod_resources"] = [pod for pod in answer["pod_resources"] if pod["name"] == "stays"]
+    listed.write_text(json.dumps(answer))
+
+    files = FolderFiles(place.root)
+    restart = foretell(files, {"kubelet_version": "1.36"}, after_boot=after_boot)
+    (outcome,) = restart.outcomes
+    assert outcome.refusal.reason == "SMTAlignmentError"
+    assert outcome.again.admitted  # everything is free by then
+    assert restart.node.pods == ()
+    assert len(restart.node.cpu.free_cpus) == 31
+
+
 def test_devices_give_no_hints_since_their_plugins_register_later(tmp_path):
     memory = {"memoryManagerPolicy": "None", "reservedMemory": []}
     place = place_with(tmp_path / "root", guaranteed("wide", (2, 1, 3)), **memory)
