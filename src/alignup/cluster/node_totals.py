@@ -16,7 +16,7 @@ from alignup.kubernetes.pod import Pod, PodSource, RawRequests, is_device, is_pi
 from alignup.machine.machine import MEMORY_LIMIT
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -49,8 +49,9 @@ class Totals:
                 name: (pool.ledger.free | pool.ledger.given).bit_count()
                 for name, pool in node.pools.items()
             }
+            amounts = counted_amounts(node_limits(node.machine, node.config, devices).allocatable)
             allocatable_of_nodes.append(
-                counted_amounts(node_limits(node.machine, node.config, devices).allocatable)
+                {name: 0 if _is_unknown(node, name) else amount for name, amount in amounts.items()}
             )
 
         self.resources = tuple(
@@ -63,12 +64,18 @@ class Totals:
 
         self.used = np.zeros_like(self.allocatable)
         self.used_in_all = [0] * len(self.resources)
-        # By node, the extended resources that devices of a claim stand for: no sum bounds them.
-        self.claimed = [claimed_resources(node) for node in nodes]
+        # By node and resource, 0 where nothing tells how much there is: nothing is in use then.
+        self._is_known = np.array(
+            [[not _is_unknown(node, name) for name in self.resources] for node in nodes], np.int64
+        ).reshape(self.allocatable.shape)
+        # By node, the resources that no sum bounds.
+        self.unbounded = [_unbounded(node, self.resources) for node in nodes]
+        # Whether a pod may request hugepages that no node has.
+        self._hugepages_unknown = all(_is_unknown(node, "memory") for node in nodes)
         # What pods may request at most: a line for each resource, so that what one resource leaves
         # of the nodes lies together.
         self._most = self.allocatable.T.copy()
-        for index, names in enumerate(self.claimed):
+        for index, names in enumerate(self.unbounded):
             for name in names & self._numbers.keys():
                 self._most[self._numbers[name], index] = _MORE_THAN_ANY
 
@@ -85,7 +92,9 @@ class Totals:
         """
         amounts = counted_amounts(requests_of(pod))
         missing = amounts.keys() - self._numbers.keys()
-        if not missing <= frozenset().union(*self.claimed):
+        if self._hugepages_unknown:
+            missing = {name for name in missing if not is_pinned_memory(name)}
+        if not missing <= frozenset().union(*self.unbounded):
             return None
 
         clamped = [min(amounts.get(name, 0), _MORE_THAN_ANY) for name in self.resources]
@@ -103,6 +112,7 @@ class Totals:
 
     def _change(self, index: int, amounts: Ints) -> None:
         """Let a node's pods request more, or less."""
+        amounts = amounts * self._is_known[index]
         self.used[index] += amounts
         self._left[:, index] -= amounts
         for number, amount in enumerate(amounts.tolist()):
@@ -239,6 +249,25 @@ def claimed_resources(node: Node) -> frozenset[str]:
     if node.claims is None:
         return frozenset()
     return node.claims.extended.left_to_claims(node.offered)
+
+
+def _unbounded(node: Node, resources: Iterable[str]) -> frozenset[str]:
+    """Return the resources that no sum of a node bounds: devices of a claim stand for some."""
+    unknown = {name for name in resources if _is_unknown(node, name)}
+    return claimed_resources(node) | unknown
+
+
+def _is_unknown(node: Node, resource: str) -> bool:
+    """Return whether nothing tells how much of a resource a node has.
+
+    Where no manager of the kubelet hands out CPUs or memory, exporters leave them out of the zones
+    of their report (`NodeAmounts`), and a node that is made of it has hardly any.
+    """
+    if not node.counts_use_as_reserved:
+        return False
+    if resource == "cpu":
+        return node.cpu is None
+    return is_pinned_memory(resource) and node.memory is None
 
 
 def counted_amounts(amounts: Mapping[str, int]) -> dict[str, int]:

@@ -68,8 +68,8 @@ class Fit:
         # number.
         self.free: dict[str, Ints]
         self._count = len(cluster)
-        # By node, the extended resources that devices of a claim stand for.
-        self._claimed: Sequence[frozenset[str]] = [frozenset()] * len(cluster)
+        # By node, the resources that no sum bounds.
+        self._unbounded: Sequence[frozenset[str]] = [frozenset()] * len(cluster)
         # By node, whether its CPUs and its memory are counted.
         self._counts_cpus = np.ones(self._count, np.bool_)
         self._counts_memory = np.ones(self._count, np.bool_)
@@ -77,7 +77,7 @@ class Fit:
             totals = Totals(cluster.nodes)
             free = totals.free
             self.free = {name: free[:, number] for number, name in enumerate(totals.resources)}
-            self._claimed = totals.claimed
+            self._unbounded = totals.unbounded
         else:
             self.free = {name: cluster.free(name).sum(axis=1) for name in cluster.resources}
             if "cpu" in self.free:
@@ -103,7 +103,7 @@ class Fit:
         for resource in sorted(requests, key=lambda name: (name != "cpu", name != "memory", name)):
             free = self.free.get(resource, np.zeros(self._count, np.int64))
             for index in np.flatnonzero(free < requests[resource]).tolist():
-                if resource in self._claimed[index] or not self._is_counted(resource, index):
+                if resource in self._unbounded[index] or not self._is_counted(resource, index):
                     continue
 
                 shortages_of_nodes[index].append(

@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 
 from alignup import Node, read_pod
-from alignup.cluster import Cluster
+from alignup.cluster import Cluster, read_node_resource_topologies
 from alignup.cluster.node_totals import Totals, demand_key
+from alignup.cluster.shortages import Fit
 from alignup.errors import AlignupError, AlignupWarning, ConfigError, InputError
+from alignup.kubelet.node_resource_topology.read import nodes_of, read_topologies
 from alignup.kubernetes.pod import Container, NodeConstraints, Pod, PodClaim, PodSource, RawRequests
 from alignup.kubernetes.versions import KNOWN_VERSIONS, known_names, release_of
 from alignup.records import Record, replace
@@ -312,3 +314,98 @@ def test_pods_with_equal_keys_are_told_the_same_by_every_node(count) -> None:
         equal += 12 - len(answers)
         assert all(len(said) == 1 for said in answers.values())
     assert equal > count / 2
+
+
+def drawn_report(random: Random, name: str) -> dict[str, Any]:
+    """Return a report that leaves some resources out, as of kubelets without their managers."""
+    amounts = {
+        "cpu": random.choice([(8, 8), (8, 6), (8, 0), None]),
+        "memory": random.choice([(64 * GIBI, 62 * GIBI), (64 * GIBI, 8 * GIBI), None]),
+        "hugepages-2Mi": random.choice([(GIBI, GIBI), None]),
+        "example.com/gpu": random.choice([(4, 4), (4, 1)]),
+    }
+    if amounts["memory"] is None:
+        amounts["hugepages-2Mi"] = None
+
+    resources = [
+        {
+            "name": resource,
+            "capacity": str(pair[0]),
+            "allocatable": str(pair[1]),
+            "available": str(pair[1]),
+        }
+        for resource, pair in amounts.items()
+        if pair is not None
+    ]
+    return {
+        "apiVersion": "topology.node.k8s.io/v1alpha2",
+        "kind": "NodeResourceTopology",
+        "metadata": {"name": name},
+        "zones": [
+            {"name": f"node-{number}", "type": "Node", "resources": resources}
+            for number in range(2)
+        ],
+    }
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_sums_of_reports_bound_what_their_zones_count(seed):
+    """The nodes that are made of reports take what the reports' own sums take.
+
+    Of hugepages, only where all are alike: a node that counts some says nothing of the others'.
+    """
+    random = Random(seed)
+    objects = [drawn_report(random, f"n{number}") for number in range(random.choice([1, 4]))]
+    document = json.dumps({"kind": "List", "apiVersion": "v1", "items": objects}).encode()
+    totals = Totals(list(nodes_of(read_topologies(document)).values()))
+    fit = Fit(read_node_resource_topologies(document))
+    for _ in range(20):
+        limits = {
+            "cpu": random.choice([1, 12, 14, 20]),
+            "memory": random.choice(["1Gi", "20Gi", "100Gi", "200Gi"]),
+            "example.com/gpu": random.choice([1, 3, 9]),
+        }
+        if len(objects) == 1 and random.random() < 0.5:
+            limits["hugepages-2Mi"] = random.choice(["2Mi", "1Gi", "8Gi"])
+
+        container = {"name": "c", "resources": {"limits": limits}}
+        pod = read_pod({"metadata": {"name": "p"}, "spec": {"containers": [container]}})
+        expected = [not short for short in fit.shortages(pod)]
+        assert totals.fits(totals.request(pod)).tolist() == expected, limits
+        assert totals.could_fit(totals.request(pod)).tolist() == expected, limits
+
+
+def test_of_what_nothing_is_known_nothing_is_in_use():
+    """A node without a CPU manager that reports it beside one with: the parts are of the one's."""
+    random = Random(1)
+    counting, silent = drawn_report(random, "counting"), drawn_report(random, "silent")
+    counting["zones"][0]["resources"] = [
+        {"name": "cpu", "capacity": "8", "allocatable": "8", "available": "8"}
+    ]
+    counting["zones"] = counting["zones"][:1]
+    silent["zones"] = [
+        {
+            "name": "node-0",
+            "type": "Node",
+            "resources": [
+                {"name": "example.com/gpu", "capacity": "4", "allocatable": "4", "available": "4"}
+            ],
+        }
+    ]
+    document = json.dumps(
+        {"kind": "List", "apiVersion": "v1", "items": [counting, silent]}
+    ).encode()
+    totals = Totals(list(nodes_of(read_topologies(document)).values()))
+    cpus = totals.resources.index("cpu")
+    request = totals.request(read_pod(pod_manifest("p", cpus=6)))
+    for _ in range(3):
+        totals.add(1, request)
+
+    assert (totals.used_in_all[cpus], totals.allocatable[:, cpus].tolist()) == (0, [8000, 0])
+    assert totals.fits(request).tolist() == [True, True]
+    totals.add(0, request)
+    assert totals.used_in_all[cpus] == 6000
+    assert totals.fits(request).tolist() == [False, True]
+    totals.remove(1, request)
+    totals.remove(0, request)
+    assert totals.used_in_all[cpus] == 0
