@@ -174,14 +174,19 @@ def _rows(lines: Sequence[str], header: _Header, kind: _Kind) -> tuple[Accelerat
 
 def _not_a_row(line: str, kind: _Kind, expected: str, actual: str) -> InputError:
     """Return the error that a row is not of its form."""
-    row = " ".join(line.split())
-    if len(row) > _LONGEST_ROW:
-        row = f"{row[: _LONGEST_ROW // 2]} ... {row[-_LONGEST_ROW // 2 :]}"
-
+    row = _shortened(" ".join(line.split()))
     return InputError(
-        f"expected {expected}, got {actual} in the row {row!r} of {kind.program}; give the "
-        f"table as it was printed, {_INSTEAD}"
+        f"expected {expected}, got {_shortened(actual)} in the row {row!r} of {kind.program}; give "
+        f"the table as it was printed, {_INSTEAD}"
     )
+
+
+def _shortened(row: str) -> str:
+    """Return a row, or what is wrong with it, of which a long middle is left out."""
+    if len(row) <= _LONGEST_ROW:
+        return row
+
+    return f"{row[: _LONGEST_ROW // 2]} ... {row[-_LONGEST_ROW // 2 :]}"
 
 
 def _accelerator(line: str, header: _Header, kind: _Kind) -> Accelerator:

@@ -259,6 +259,11 @@ def test_names_and_cells_that_lost_the_tab_between_two_columns(table, data):
             "GPU0 GPU1 CPU Affinity\nGPU0 X SYS 0-31\nGPU1 SYS X 32-",
             "got 32- in the row 'GPU1 SYS X 32-'",
         ),
+        # a long one
+        (
+            f"GPU0 GPU1 CPU Affinity\nGPU0 X SYS 0-31\nGPU1 SYS X 32-{'9' * 5000}-",
+            f"got 32-{'9' * 57} ... {'9' * 59}- in the row 'GPU1 SYS X 32-",
+        ),
         # a row that continues on the next line
         (
             "GPU0 GPU1 NIC0 CPU Affinity\nGPU0 X\nSYS SYS 0-31\nGPU1 SYS\nX SYS 0-31",
