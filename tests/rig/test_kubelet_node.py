@@ -116,7 +116,12 @@ def random_pod(rng, number, nodes=2):
 
 
 def check_holdings(read):
-    """The node holds what PodResources says, container by container."""
+    """The node holds what PodResources says, container by container.
+
+    Nobody holds anything who was refused: the kubelet gives that to the next pod.
+    """
+    ended = {record.pod.uid for record in read.records.pods if record.has_ended}
+    assert ended.isdisjoint(pod.uid for pod in read.node.pods)
     uids = {
         f"{record.pod.namespace}/{record.pod.name}": record.pod.uid for record in read.records.pods
     }
@@ -134,8 +139,8 @@ def check_holdings(read):
 def agreed(rig):
     """Return the node when it holds what PodResources says.
 
-    The kubelet frees what a refused pod was given first in memory, then in its files, which a busy
-    disk holds up.
+    The kubelet frees what a refused pod was given some time later, first in memory, then in its
+    files: a busy machine holds up either.
     """
     deadline = time.monotonic() + PATIENCE
     while True:
