@@ -433,3 +433,44 @@ def test_a_device_near_to_several_nodes_is_on_none_of_them() -> None:
         explain(node, wish("x", **{"x/near": "1", "x/between": "1"})).cause
         == "admitted, aligned on NUMA node 1"
     )
+
+
+@pytest.mark.parametrize("policy", ["none", "best-effort", "restricted"])
+@pytest.mark.parametrize("scope", ["container", "pod"])
+@pytest.mark.parametrize("odd", [0, 1, 2])
+def test_of_several_containers_the_one_that_asks_for_no_whole_cores_is_told(
+    policy: str, scope: str, odd: int
+) -> None:
+    node = node_of(
+        topologyManagerPolicy=policy,
+        topologyManagerScope=scope,
+        cpuManagerPolicyOptions={"full-pcpus-only": "true"},
+    )
+    cpus = [2, 2, 2]
+    cpus[odd] = 3
+    containers = [
+        {"name": f"c{number}", "resources": {"limits": {"cpu": count, "memory": "1Gi"}}}
+        for number, count in enumerate(cpus)
+    ]
+    explanation = explain(node, {"metadata": {"name": "p"}, "spec": {"containers": containers}})
+    assert explanation.cause == (
+        f"container 'c{odd}': 3 cpu asked, but the CPU manager's option full-pcpus-only gives "
+        "whole cores only: multiples of 2 CPUs"
+    )
+
+
+@pytest.mark.parametrize("scope", ["container", "pod"])
+def test_of_several_containers_the_amounts_are_of_the_one_that_was_refused(scope: str) -> None:
+    node = node_of(
+        topologyManagerPolicy="none",
+        topologyManagerScope=scope,
+        cpuManagerPolicyOptions={"full-pcpus-only": "true"},
+    )
+    containers = [
+        {"name": f"c{number}", "resources": {"limits": {"cpu": count, "memory": "1Gi"}}}
+        for number, count in enumerate([2, 2, 40])
+    ]
+    explanation = explain(node, {"metadata": {"name": "p"}, "spec": {"containers": containers}})
+    assert explanation.container == "c2"
+    [cpus] = [part for part in explanation.resources if part.resource == "cpu"]
+    assert (cpus.container, cpus.asked) == ("c2", 40)
