@@ -98,8 +98,8 @@ def _check_keys(text: str | bytes | msgspec.Raw) -> None:
     """
 
     def check(pairs: list[tuple[str, object]]) -> None:
-        names = [name for name, _ in pairs]
-        if len(set(names)) < len(names):
+        if len(dict(pairs)) < len(pairs):
+            names = [name for name, _ in pairs]
             raise _KeyTwiceError(next(name for name in names if names.count(name) > 1))
 
     if isinstance(text, msgspec.Raw):
