@@ -1047,6 +1047,7 @@ def foretell(files: NodeFiles, options: KubeletOptions, *, after_boot: bool = Fa
     machine = options.get("machine") or machine_of(files)
     node = make_node(records, machine, keeps_gone=True).node
     node.whole_verdict = True
+    stale = stale_entries(records)
     gone = gone_pods(records)
     documents = {document.pod.uid: document for document in records.pods or ()}
     pods = sorted(
@@ -1058,6 +1059,7 @@ def foretell(files: NodeFiles, options: KubeletOptions, *, after_boot: bool = Fa
     refused = admit_again(node, pods, after_boot=after_boot).refused
     for uid in gone:
         node.remove(uid)
+    _remove_stale_containers(node, stale, refused)
 
     after = holdings_of(node)
     before_boot = None
@@ -1082,6 +1084,24 @@ def foretell(files: NodeFiles, options: KubeletOptions, *, after_boot: bool = Fa
         risks = tuple(_risks(files, node.config))
 
     return Restart((), tuple(map(outcome, pods)), node, damaged, after_boot, risks)
+
+
+def _remove_stale_containers(
+    node: Node, stale: Mapping[str, Sequence[str]], refused: Collection[str]
+) -> None:
+    """Give back what containers hold that their pods do not have, as a start does after all else.
+
+    The managers of CPUs and memory look at each container (`removeStaleState`), that of devices at
+    whole pods (`UpdateAllocatedDevices`).
+    """
+    with node.manager.lock:
+        for uid, names in stale.items():
+            for name in names:
+                for manager in (node.cpu, node.memory):
+                    if manager is not None:
+                        manager.release(uid, name)
+                if node.devices is not None and uid in refused:
+                    node.devices.release(uid, name)
 
 
 def _moved(holdings: Iterable[ContainerHolding], before: Machine, now: Machine) -> str:

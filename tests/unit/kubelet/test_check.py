@@ -23,7 +23,7 @@ from alignup.node.restart import restarted
 from alignup.records import json_fields
 from inputs.kernel_trees import server
 from inputs.kubelet_faults import CPU, FAULTS, MEMORY, Place, mixed_groups, newer_format
-from inputs.kubelet_files import CONFIG, EXAMPLE, guaranteed, write_node, write_root
+from inputs.kubelet_files import CONFIG, EXAMPLE, gib, guaranteed, write_node, write_root
 
 GPUS = {"nvidia.com/gpu": [Device(f"gpu{i}", (i % 2,)) for i in range(4)]}
 
@@ -503,6 +503,64 @@ def test_what_a_pod_that_is_gone_held_is_not_free_before_all_pods_have_been_seen
     assert outcome.again.admitted  # everything is free by then
     assert restart.node.pods == ()
     assert len(restart.node.cpu.free_cpus) == 31
+
+
+@pytest.mark.parametrize("after_boot", [False, True])
+def test_a_container_that_its_pod_does_not_have_holds_nothing_after_a_start(tmp_path, after_boot):
+    """`removeStaleState` looks at containers: one that is gone may be of a pod that stays."""
+    stays = guaranteed("stays", (2, 1), (2, 2), (3, 3, 1))
+    place = place_with(tmp_path / "root", stays)
+    pods = place.root / "pods.json"
+    document = json.loads(pods.read_text())
+    (pod,) = document["items"]
+    del pod["spec"]["containers"][0]
+    pods.write_text(json.dumps(document))
+
+    options = {"kubelet_version": "1.37"}
+    restart = foretell(FolderFiles(place.root), options, after_boot=after_boot)
+    node = restart.node
+    (outcome,) = restart.outcomes
+    assert (outcome.refusal is None) is not after_boot  # it has a device, and comes before plugins
+    held = 0 if after_boot else 5
+    assert len(node.cpu.free_cpus) == 31 - held
+    taken = 0 if after_boot else gib(5)
+    free, allocatable = node.memory.free["memory"], node.memory.allocatable["memory"]
+    assert sum(allocatable) - sum(free) == taken
+    assert not after_boot or not any(node.devices.given.values())
+
+
+GONE_ENTRIES = {
+    "CPUs that the machine does not have": (CPU, {"c0": "900-905"}, ["cpus-changed"]),
+    "CPUs of the shared pool": (CPU, {"c0": "30-31"}, ["cpu-overlap"]),
+    "no CPUs": (CPU, {"c0": ""}, []),
+    "no containers": (CPU, {}, []),
+    "memory of a NUMA node that is not there": (
+        MEMORY,
+        {"c0": [{"numaAffinity": [7], "type": "memory", "size": 4096}]},
+        ["memory-unknown"],
+    ),
+    "memory of a type that is not there": (
+        MEMORY,
+        {"c0": [{"numaAffinity": [0], "type": "hugepages-1Gi", "size": 1 << 30}]},
+        ["memory-unknown"],
+    ),
+    "more memory than there is": (
+        MEMORY,
+        {"c0": [{"numaAffinity": [0, 1], "type": "memory", "size": 1 << 54}]},
+        ["memory-books", "memory-books"],  # of each of the two NUMA nodes
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GONE_ENTRIES)
+def test_what_is_written_of_a_pod_that_is_gone_is_a_fault_or_does_no_harm(tmp_path, name):
+    file, containers, faults = GONE_ENTRIES[name]
+    place = place_with(tmp_path / "root", guaranteed("stays", (4, 2, 1)))
+    place.edit(file, lambda document: document["entries"].update(gone=containers))
+    restart = foretell(FolderFiles(place.root), {"kubelet_version": "1.37"})
+    assert [fault.kind for fault in restart.faults] == faults
+    assert [outcome.keeps for outcome in restart.outcomes] == [True] * (not faults)
+    assert faults or len(restart.node.cpu.free_cpus) == 27
 
 
 def test_devices_give_no_hints_since_their_plugins_register_later(tmp_path):
