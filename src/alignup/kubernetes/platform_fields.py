@@ -74,7 +74,7 @@ def fields_of_platform(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
         InputError: a key that may decide is no field, or its value is of another form.
     """
     read: dict[str, Any] = {}
-    for name, value in fields.items():
+    for name, value in _with_text_keys(fields):
         group = {path[1]: field for path, field in _NESTED.items() if path[0] == name}
         if not group:
             read[name] = value
@@ -85,10 +85,15 @@ def fields_of_platform(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
         for inner, inner_value in value.items():
             if inner not in group:
                 _refuse(f"{name}.{inner}", group, where)
-            read[group[inner]] = inner_value
+            field = group[inner]
+            if fields.get(field, inner_value) != inner_value:
+                raise InputError.at(
+                    f"{name}.{inner} of {where}",
+                    f"{fields[field]!r}, as {field} is beside it",
+                    inner_value,
+                )
+            read[field] = inner_value
 
-    # YAML has keys that are no text, and no field is called so
-    read = {name: value for name, value in read.items() if isinstance(name, str)}
     for name, nearest in list(unknown_keys(read, known_names(_KIND))):
         if _is_decisive(name):
             _refuse(name, [nearest] if nearest else (), where)
@@ -97,6 +102,16 @@ def fields_of_platform(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
     if "evictionHard" in read:
         read["evictionHard"] = _thresholds(read["evictionHard"])
     return read
+
+
+def _with_text_keys(fields: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the items of a mapping whose keys are text.
+
+    YAML has keys that are none, such as numbers, and no field is called so.
+    """
+    for name, value in fields.items():
+        if isinstance(name, str):
+            yield name, value
 
 
 def _is_decisive(name: str) -> bool:
@@ -145,7 +160,7 @@ def fields_of_settings(settings: Mapping[str, Any], where: str) -> dict[str, Any
     """
     names = _fields_by_plain_name()
     fields: dict[str, Any] = {}
-    for name, value in settings.items():
+    for name, value in _with_text_keys(settings):
         field = _SETTINGS.get(name) or names.get(name.replace("-", "").casefold())
         if field is not None:
             fields[field] = _setting(field, value, f"{name} of {where}")
@@ -201,27 +216,30 @@ def fields_of_deckhouse(kubelet: Mapping[str, Any], where: str) -> dict[str, Any
         fields["maxPods"] = kubelet["maxPods"]
 
     manager = _mapping(kubelet, "topologyManager", where, {"enabled", "policy", "scope"})
-    if manager.get("enabled") is True:
+    is_enabled = manager.get("enabled", False)
+    if not isinstance(is_enabled, bool):
+        raise InputError.at(f"topologyManager.enabled of {where}", "true or false", is_enabled)
+    if is_enabled:
         fields |= {"cpuManagerPolicy": "static", "memoryManagerPolicy": "Static"}
         fields["topologyManagerPolicy"] = _kebab(manager.get("policy", "None"))
         fields["topologyManagerScope"] = _kebab(manager.get("scope", "Container"))
 
     reservation = _mapping(kubelet, "resourceReservation", where, {"mode", "static"})
     if reservation.get("mode", "Auto") != "Auto":
-        amounts = reservation.get("static") or {}
-        fields["systemReserved"] = {
-            name: amounts.get(name, 0) for name in ("cpu", "memory") if isinstance(amounts, Mapping)
-        }
+        amounts = _mapping(reservation, "static", f"resourceReservation of {where}")
+        fields["systemReserved"] = {name: amounts.get(name, 0) for name in ("cpu", "memory")}
 
-    for name in kubelet:
+    for name, _ in _with_text_keys(kubelet):
         if name not in {"topologyManager", "resourceReservation", "maxPods"} and _is_decisive(name):
             _refuse(name, (), where)
 
     return fields
 
 
-def _mapping(fields: Mapping[str, Any], name: str, where: str, keys: set[str]) -> Mapping[str, Any]:
-    """Return a mapping of a mapping that has no other keys than these."""
+def _mapping(
+    fields: Mapping[str, Any], name: str, where: str, keys: set[str] | None = None
+) -> Mapping[str, Any]:
+    """Return a mapping of a mapping that has no other keys than these; None: it may have any."""
     value = fields.get(name)
     if value is None:
         return {}
@@ -229,7 +247,7 @@ def _mapping(fields: Mapping[str, Any], name: str, where: str, keys: set[str]) -
         raise InputError.at(f"{name} of {where}", "a mapping", value)
 
     for key in value:
-        if key not in keys:
+        if keys is not None and key not in keys:
             _refuse(f"{name}.{key}", sorted(keys), where)
     return value
 
@@ -246,7 +264,7 @@ def fields_of_kubespray(variables: Mapping[str, Any], where: str) -> dict[str, A
         InputError: a variable that may decide is not known.
     """
     fields: dict[str, Any] = {}
-    for name, value in variables.items():
+    for name, value in _with_text_keys(variables):
         if name in _KUBESPRAY:
             fields[_KUBESPRAY[name]] = value
         elif name == "kubelet_feature_gates" and isinstance(value, list):
@@ -263,7 +281,6 @@ def fields_of_kubespray(variables: Mapping[str, Any], where: str) -> dict[str, A
             }
 
     for name in _KUBESPRAY_FIELDS:
-        if isinstance(variables.get(name), Mapping):
-            fields |= variables[name]
+        fields |= _mapping(variables, name, where)
 
     return fields

@@ -148,6 +148,14 @@ def test_node_groups_of_deckhouse(kubelet, fields):
         ({"topologyManager": {"polcy": "None"}}, r"'topologyManager\.polcy' of p may decide"),
         ({"cpuManager": {}}, "'cpuManager' of p may decide"),
         ({"resourceReservation": "Auto"}, "expected a mapping, got 'Auto'"),
+        (
+            {"resourceReservation": {"mode": "Static", "static": ["1"]}},
+            r"a mapping, got \['1'\] at static of resourceReservation of p",
+        ),
+        (
+            {"topologyManager": {"enabled": "true"}},
+            r"true or false, got 'true' at topologyManager\.enabled of p",
+        ),
     ],
 )
 def test_node_groups_that_are_refused(kubelet, message):
@@ -186,6 +194,35 @@ def test_a_variable_that_may_decide_is_read_or_refused():
 
 
 @pytest.mark.parametrize("key", [None, 3, True, 1.5])
-def test_a_key_that_is_no_text_is_passed_over(key) -> None:
+@pytest.mark.parametrize(
+    ("read", "size"),
+    [
+        (fields_of_platform, {"maxPods": 10}),
+        (fields_of_settings, {"max-pods": 10}),
+        (fields_of_deckhouse, {"maxPods": 10}),
+        (fields_of_kubespray, {"kubelet_max_pods": 10}),
+    ],
+)
+def test_a_key_that_is_no_text_is_passed_over(read, size, key) -> None:
     """It ended in a traceback."""
-    assert fields_of_platform({key: 1, "maxPods": 10}, "x") == {"maxPods": 10}
+    assert read({key: 1, **size}, "x") == {"maxPods": 10}
+
+
+def test_a_field_that_is_said_twice_says_the_same():
+    """The last one won, whatever the other said."""
+    fields = {"topologyManagerPolicy": "none", "topologyManager": {"policy": "none"}}
+    assert fields_of_platform(fields, "p") == {"topologyManagerPolicy": "none"}
+    for said_first in fields:
+        other = {name: fields[name] for name in sorted(fields, key=lambda name: name != said_first)}
+        other["topologyManager"] = {"policy": "restricted"}
+        message = r"expected 'none', as topologyManagerPolicy is beside it, got 'restricted' at top"
+        with pytest.raises(InputError, match=message):
+            fields_of_platform(other, "p")
+
+
+@pytest.mark.parametrize("value", [["a"], "a: b", 3, True])
+def test_extra_arguments_that_are_no_mapping_are_refused(value):
+    """They were passed over."""
+    message = "expected a mapping, got .* at kubelet_config_extra_args of p"
+    with pytest.raises(InputError, match=message):
+        fields_of_kubespray({"kubelet_config_extra_args": value}, "p")
