@@ -60,6 +60,10 @@ _TOML: Final = re.compile(r'\s*(?:#[^\n]*\n\s*)*(?:\[\s*settings\s*[\].]|setting
 _OBJECT: Final = re.compile(r"^(?:kind|apiVersion):|^\s*[{\[]\s*[\"{]", re.MULTILINE)
 _DATA_URL: Final = re.compile(r"data:[^,;]*(?:;(?!base64)[^,;]*)*(;base64)?,(.*)", re.DOTALL)
 _MIME: Final = re.compile(r"\s*(?:MIME-Version|Content-Type):", re.IGNORECASE)
+# Lines of MIME that may be delimiters of its parts.
+_MOST_DELIMITERS: Final = 10_000
+# The encodings of MIME's parts in which their text is not as it stands (RFC 2045).
+_ENCODED: Final = frozenset({"base64", "quoted-printable"})
 _GZIP: Final = 16 + zlib.MAX_WBITS
 
 
@@ -300,11 +304,13 @@ def read_configuration(text: str | bytes, source: str) -> Configuration:
 
 
 def _different(parts: list[tuple[str, Any]]) -> int:
-    """Return how many documents say something else than those before them."""
-    names = set()
+    """Return how many documents say something else than those before them; 2: two or more."""
+    names: set[str] = set()
     for place, (name, part) in enumerate(parts):
-        if all(part != earlier for _, earlier in parts[:place]):
+        if name not in names and all(part != earlier for _, earlier in parts[:place]):
             names.add(name)
+        if len(names) > 1:
+            break
 
     return len(names)
 
@@ -569,8 +575,14 @@ def _take_options(value: Any, name: str, content: _Content, _: int) -> None:
         _take_flags(arguments, name, content)
 
 
-def _take_switch(_: Any, __: str, ___: _Content, ____: int) -> None:
-    """Take nothing: what is switched on is the place's platform."""
+def _take_switch(value: Any, name: str, _: _Content, __: int) -> None:
+    """Take nothing: what is switched on is the place's platform.
+
+    Raises:
+        InputError: it is no switch.
+    """
+    if not isinstance(value, bool | None):
+        raise InputError.at(f"the switch of {name}", "true or false", value)
 
 
 def _take_profile(value: Any, name: str, content: _Content, _: int) -> None:
@@ -618,18 +630,30 @@ def _flags_of(value: Any) -> Iterator[str]:
 
 
 def _parts(text: str) -> list[str]:
-    """Return the parts of a text that cloud-init splits, as in user data; else the text."""
+    """Return the parts of a text that cloud-init splits, as in user data; else the text.
+
+    Raises:
+        InputError: it has too many parts.
+    """
     if not _MIME.match(text):
         return [text]
 
+    if text.count("\n--") > _MOST_DELIMITERS:
+        raise InputError(f"user data of MIME has more than {_MOST_DELIMITERS} lines that part it")
+
     from email import message_from_string  # noqa: PLC0415  # slow to import, seldom used
 
-    parts = [
-        part.get_payload()
-        for part in message_from_string(text.lstrip()).walk()
-        if not part.is_multipart()
-    ]
-    return [part for part in parts if isinstance(part, str)]
+    parts = []
+    for part in message_from_string(text.lstrip()).walk():
+        payload = part.get_payload()
+        if part.is_multipart() or not isinstance(payload, str):
+            continue
+
+        if str(part.get("Content-Transfer-Encoding", "")).strip().lower() in _ENCODED:
+            payload = bytes(part.get_payload(decode=True)).decode("utf-8", "replace")
+        parts.append(payload)
+
+    return parts
 
 
 def _take_file(value: Any, name: str, content: _Content, depth: int) -> None:
@@ -678,15 +702,24 @@ def _decoded(source: str, where: str) -> bytes | None:
 
 
 def _inflated(data: bytes, where: str) -> bytes:
-    """Return the content of gzip data of bounded size."""
-    try:
-        inflate = zlib.decompressobj(_GZIP)
-        text = inflate.decompress(data, TEXT_LIMIT + 1)
-    except zlib.error as error:
-        raise InputError(f"expected gzip data in {where}: {error}") from error
+    """Return the content of gzip data of bounded size; it may have several members (RFC 1952).
 
-    if len(text) > TEXT_LIMIT:
-        raise InputError(f"{where} has more than {TEXT_LIMIT} bytes")
+    Raises:
+        InputError: it is none, is cut off, or has too much content.
+    """
+    text = b""
+    while data:
+        inflate = zlib.decompressobj(_GZIP)
+        try:
+            text += inflate.decompress(data, TEXT_LIMIT + 1 - len(text))
+        except zlib.error as error:
+            raise InputError(f"expected gzip data in {where}: {error}") from error
+
+        if len(text) > TEXT_LIMIT:
+            raise InputError(f"{where} has more than {TEXT_LIMIT} bytes")
+        if not inflate.eof:
+            raise InputError(f"expected whole gzip data in {where}, but it is cut off")
+        data = inflate.unused_data
 
     return text
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import quopri
 import warnings
 from contextlib import suppress
 from email.message import EmailMessage
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 
 from alignup.errors import AlignupWarning, InputError
 from alignup.kubernetes.config_documents import (
+    _different,
     configuration_fields,
     read_configuration,
     read_flags,
@@ -53,6 +55,8 @@ WITH_KIND = {
     "kind": "KubeletConfiguration",
     **ALIGNED,
 }
+
+NODE_CONFIG = {"kind": "NodeConfig", "spec": {"kubelet": {"config": ALIGNED}}}
 
 JSON = st.recursive(
     st.none()
@@ -592,6 +596,77 @@ def test_gzip_data_has_bounded_size():
         InputError, match="/k of MachineConfig 99-worker has more than 8388608 bytes"
     ):
         configuration_fields(json.dumps(document), "k")
+
+
+def gzip_file(data):
+    source = f"data:;base64,{base64.b64encode(data).decode()}"
+    contents = {"source": source, "compression": "gzip"}
+    return json.dumps(machine_config([{"path": "/k", "contents": contents}]))
+
+
+def test_gzip_data_may_have_several_members():
+    """Only the first was read."""
+    first, second = (yaml.safe_dump(fields).encode() for fields in (WITH_KIND, {"maxPods": 7}))
+    text = gzip_file(gzip.compress(first) + gzip.compress(second))
+    assert configuration_fields(text, "k") == {**WITH_KIND, "maxPods": 7}
+
+
+def test_gzip_data_that_is_cut_off_is_refused():
+    """What was left of it counted as the whole."""
+    whole = gzip.compress(yaml.safe_dump(WITH_KIND).encode())
+    for length in range(1, len(whole)):
+        with pytest.raises(InputError, match=r"whole gzip data in /k of .*, but it is cut"):
+            configuration_fields(gzip_file(whole[:length]), "k")
+
+
+@pytest.mark.parametrize("name", ["base64", "quoted-printable", "BASE64", "8bit", ""])
+def test_parts_of_mime_are_decoded(name):
+    text = "# \u00fc\n" + yaml.safe_dump(NODE_CONFIG)
+    encode = {"base64": base64.encodebytes, "quoted-printable": quopri.encodestring}
+    data = encode.get(name.lower(), bytes)(text.encode()).decode()
+    encoding = f"Content-Transfer-Encoding: {name}\n" if name else ""
+    user_data = (
+        "MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=B\n\n--B\n"
+        f"Content-Type: application/node.eks.aws\n{encoding}\n{data}\n--B--\n"
+    )
+    document = {"kind": "EC2NodeClass", "spec": {"userData": user_data}}
+    assert configuration_fields(json.dumps(document), "k") == ALIGNED
+
+
+def test_parts_of_mime_are_of_bounded_number():
+    """A few megabytes of empty ones took half a minute."""
+    text = (
+        "MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=B\n\n" + "--B\n\nx\n" * 10_001
+    )
+    document = {"kind": "EC2NodeClass", "spec": {"userData": text}}
+    with pytest.raises(InputError, match="user data of MIME has more than 10000 lines that part"):
+        configuration_fields(json.dumps(document), "k")
+
+
+@pytest.mark.parametrize("value", ["true", 1, {}, []])
+def test_a_switch_is_true_or_false(value):
+    """Whatever else it was, it counted as off."""
+    spec = {"kubeletConfig": ALIGNED, "autoSizingReserved": value}
+    document = {"kind": "KubeletConfig", "metadata": {"name": "x"}, "spec": spec}
+    message = "expected true or false, got .* at the switch of KubeletConfig x"
+    with pytest.raises(InputError, match=message):
+        configuration_fields(json.dumps(document), "k")
+
+
+def test_that_thousands_of_documents_differ_is_told_at_once():
+    """Each was compared with all others."""
+    compared = []
+
+    class Part(dict):
+        def __ne__(self, other):
+            compared.append(other)
+            return super().__ne__(other)
+
+    for names in (str, lambda _: "all"):
+        compared.clear()
+        parts = [(names(number), Part(maxPods=number)) for number in range(3000)]
+        assert _different(parts) == min(2, len({name for name, _ in parts}))
+        assert len(compared) <= 1
 
 
 def test_texts_within_texts_end():
