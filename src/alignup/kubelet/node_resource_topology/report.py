@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 NODE: Final = "alignup.dev/node"
 HOLDINGS: Final = "alignup.dev/holdings"
+# Letters of descriptions that are kept read. What is made of one takes some ten times its size.
+_MOST_DESCRIBED: Final = 16 << 20
 _Bytes = Annotated[int, msgspec.Meta(ge=0, le=MEMORY_LIMIT)]
 
 
@@ -129,12 +131,14 @@ def decode_report(data: bytes | msgspec.Raw) -> Report:
 class Description:
     """Makes empty nodes from their descriptions.
 
-    The parts that nodes have in common are read once.
+    The parts that nodes have in common are read once, until there are too many to keep: a node may
+    describe itself otherwise again and again.
     """
 
     def __init__(self) -> None:
         self._reader = NodeReader()
         self._templates: dict[tuple[str, tuple[tuple[str, str], ...]], Node] = {}
+        self._letters = 0
 
     def template(self, text: str, labels: Mapping[str, str]) -> Node:
         """Return the empty node that a description stands for.
@@ -152,6 +156,7 @@ class Description:
         """
         key = text, tuple(sorted(labels.items()))
         if key not in self._templates:
+            self._make_room(len(text))
             described = decode_json(
                 text, "a node as a JSON object", f"the annotation {NODE}", dict[str, msgspec.Raw]
             )
@@ -159,6 +164,14 @@ class Description:
             self._templates[key] = self._reader.empty_node(line, labels)[1]
 
         return self._templates[key]
+
+    def _make_room(self, letters: int) -> None:
+        """Forget all if there would be too much with a text of so many letters."""
+        if self._letters + letters > _MOST_DESCRIBED:
+            self._reader = NodeReader()
+            self._templates = {}
+            self._letters = 0
+        self._letters += letters
 
 
 def decode_holdings(text: str) -> Holdings:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 
 import msgspec
 import pytest
 
-from alignup.errors import InputError
+from alignup.errors import ConfigError, InputError
+from alignup.kubelet.node_resource_topology import report
 from alignup.kubelet.node_resource_topology.report import (
     Description,
     decode_holdings,
@@ -35,6 +37,28 @@ def test_labels_that_are_none_are_refused_also_where_the_node_has_labels() -> No
     text = json.dumps({**description(), "labels": [1]})
     with pytest.raises(InputError, match=r"Expected `object`, got `array` - at `\$\.labels`"):
         Description().template(text, {"a": "b"})
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_a_node_that_describes_itself_anew_again_and_again_is_forgotten(
+    monkeypatch, is_refused
+) -> None:
+    """Whatever it was, the extender and the keeper kept it for good."""
+    document = description(reservedSystemCPUs="99" if is_refused else "0")
+    text = json.dumps(document)
+    monkeypatch.setattr(report, "_MOST_DESCRIBED", 10 * len(text))
+    descriptions = Description()
+    kept = []
+    for number in range(100):
+        document["machine"]["numaNodes"][0]["memory"] += 4096
+        with suppress(ConfigError):
+            descriptions.template(json.dumps(document), {"number": str(number)})
+        kept.append(len(descriptions._reader._parts))
+
+    assert max(kept) == 10
+    if not is_refused:
+        again = [descriptions.template(json.dumps(document), {}) for _ in range(2)]
+        assert again[0] is again[1]
 
 
 @pytest.mark.parametrize("size", [-1, 1 << 62, 1 << 80, "1"])
