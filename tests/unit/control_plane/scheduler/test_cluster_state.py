@@ -23,6 +23,7 @@ from alignup.control_plane.scheduler.node_state import AmountsMember, ExactMembe
 from alignup.errors import AlignupWarning
 from alignup.koordinator.effective import NODE_LABEL
 from alignup.kubelet.node_resource_topology.report import (
+    HOLDINGS,
     Description,
     decode_report,
     holdings_of,
@@ -746,3 +747,63 @@ def test_what_gives_devices_is_made_once_for_a_node_and_its_slices() -> None:
     third = claims._provider(node, described)
     claims.slices.changed(Slice("s", "driver", Pool("p"), node_name="n"))
     assert claims._provider(node, described) is not third
+
+
+def lying(*pods, described=None, **container):
+    """Return a report of the node `liar` that lists pods as they are given."""
+    fields = {"cpus": "1-3", "memory": {"memory": {"0": 1 << 30}}, **container}
+    holdings = [
+        {"uid": f"uid-{name}", "name": name, "containers": {"main": fields}} for name in pods
+    ]
+    document = topology("liar", described=described or description(), holdings=EMPTY)
+    document["metadata"]["annotations"][HOLDINGS] = json.dumps({"pods": holdings})
+    return decode_report(json.dumps(document).encode())
+
+
+def other_machine(number):
+    """Return a description that differs from that of any other number."""
+    document = description()
+    document["machine"]["numaNodes"][0]["memory"] += number << 20
+    if number % 2:
+        document["machine"]["numaNodes"].pop()
+        document["devices"] = {}
+    return document
+
+
+LIES = {
+    "a pod of another node": [lying("held")],
+    "a pod twice": [lying("a", "a")],
+    "CPUs of two pods": [lying("a", "b")],
+    "CPUs that do not exist": [lying("a", cpus="900-905")],
+    "CPUs that are none": [lying("a", cpus="x")],
+    "memory of a NUMA node that does not exist": [lying("a", memory={"memory": {"9": 4096}})],
+    "more memory than there is": [lying("a", memory={"memory": {"0": 1 << 50}})],
+    "less than no memory": [lying("a", memory={"memory": {"0": -1}})],
+    "devices that do not exist": [lying("a", devices={"example.com/gpu": ["gpu9"]})],
+    "devices of two pods": [lying("a", "b", cpus="", devices={"example.com/gpu": ["gpu0"]})],
+    "a resource that does not exist": [lying("a", devices={"example.com/x": ["gpu0"]})],
+    "another machine each time": [lying("a", described=other_machine(n)) for n in range(9)],
+    "holdings of another machine": [lying("a"), lying("a", described=other_machine(1))],
+    "now this and now that": [lying("held"), lying(), lying("a"), report("liar"), lying("held")],
+    "less than nothing is free": [report("liar", cpu=[-3, -4], gpu=[-1, 5])],
+    "more is free than any machine has": [report("liar", cpu=[10**17, 10**18])],
+}
+
+
+@pytest.mark.filterwarnings("ignore:what node liar reports is ignored")
+@pytest.mark.parametrize("lie", LIES)
+def test_what_a_node_reports_of_itself_changes_nothing_elsewhere(lie) -> None:
+    """Nor does it end what watches the nodes."""
+    state = ClusterState()
+    state.report_seen(exact("n"), 0)
+    pod = watched("held", "n", cpu=3)
+    state.pod_seen(pod, 0)
+    before = [admits(state, "n", cpu=cpu) for cpu in range(1, 6)]
+    for moment, lies in enumerate(LIES[lie], 1):
+        state.report_seen(lies, moment)
+        state.tick(moment)
+        assert [admits(state, "n", cpu=cpu) for cpu in range(1, 6)] == before
+        assert state.by_node == {"n": {"uid-held": pod}}
+
+    state.report_seen(exact("liar"), 20)
+    assert admits(state, "liar", cpu=4, gpu=1)
