@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
-from threading import Lock
+from threading import RLock
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -17,7 +18,7 @@ import msgspec
 from alignup.errors import InputError
 
 _T = TypeVar("_T")
-_LOCK: Final = Lock()
+_LOCK: Final = RLock()
 # msgspec's names for types, as its messages have them: our words, and the Python type
 _TYPES: Final[Mapping[str, tuple[str, type | tuple[type, ...]]]] = {
     "str": ("a string", str),
@@ -68,10 +69,16 @@ def decode(
 def _prepare(kind: object) -> None:
     """Let msgspec look at the fields of a kind, in one thread only.
 
-    It lets a second thread use what is half done, and crashes.
+    It lets a second thread use what is half done, and crashes. From Python 3.14 on, `with` lets an
+    exception of a signal's handler in between taking the lock and its own body, and nobody would
+    ever give the lock back.
     """
-    with _LOCK:
+    try:
+        _LOCK.acquire()
         msgspec.json.Decoder(kind)
+    finally:
+        with suppress(RuntimeError):  # the exception came before the lock was taken
+            _LOCK.release()
 
 
 def _input_error(complaint: str, value: object, where: str) -> InputError:

@@ -86,7 +86,8 @@ def is_free(node: Node) -> bool:
     got: list[bool] = []
 
     def look() -> None:
-        with node.manager.lock:
+        with node.manager.lock.guard() as guard:
+            guard.take()
             got.append(True)
 
     thread = threading.Thread(target=look, daemon=True)

@@ -47,7 +47,7 @@ cdef class Changes:
 cdef class ManagerLock:
     """A lock that its thread can take again, and that knows whether a change is under way.
 
-    It is a context manager. A process that is forked while another thread has the lock gets a copy
+    A process that is forked while another thread has the lock gets a copy
     that nobody will ever release, of a manager that is half changed. Taking it there is an error.
 
     Attributes:
@@ -85,11 +85,9 @@ cdef class ManagerLock:
             )
         return 0
 
-    def __enter__(self):
-        self.take()
-
-    def __exit__(self, *_):
-        self.leave()
+    def guard(self):
+        """Return a context manager in which the lock is taken, and after which it is given back."""
+        return Guard(self)
 
     def attempt(self, work, undo, *args):
         """Return `work(*args)`, done with the lock held.
@@ -174,6 +172,38 @@ cdef class ManagerLock:
         if interruption is not None:
             raise interruption
         return 0
+
+
+@cython.final
+cdef class Guard:
+    """A context manager for a lock, which its body takes first.
+
+        with lock.guard() as guard:
+            guard.take()
+
+    From Python 3.14 on, `with` lets an exception from outside in after `__enter__` and before its
+    body: what `__enter__` had taken nobody would give back.
+    """
+
+    cdef ManagerLock lock
+    cdef bint is_taken
+
+    def __init__(self, ManagerLock lock not None):
+        self.lock = lock
+
+    def __enter__(self):
+        return self
+
+    def take(self):
+        """Take the lock, once."""
+        if not self.is_taken:
+            self.lock.take()
+            self.is_taken = True
+
+    def __exit__(self, *_):
+        if self.is_taken:
+            self.is_taken = False
+            self.lock.leave()
 
 
 def release_all(

@@ -87,8 +87,8 @@ def status_of_child(work: Any) -> int:
 
 
 def enter(lock: ManagerLock) -> None:
-    with lock:
-        pass
+    with lock.guard() as guard:
+        guard.take()
 
 
 def test_a_child_of_a_process_where_another_thread_is_inside_is_refused() -> None:
@@ -97,7 +97,8 @@ def test_a_child_of_a_process_where_another_thread_is_inside_is_refused() -> Non
     inside, done = threading.Event(), threading.Event()
 
     def work() -> None:
-        with lock:
+        with lock.guard() as guard:
+            guard.take()
             inside.set()
             done.wait()
 
@@ -117,7 +118,8 @@ def test_a_child_of_a_process_where_another_thread_is_inside_is_refused() -> Non
 def test_a_child_that_is_forked_inside_goes_on() -> None:
     """It has the lock as its parent has."""
     lock = ManagerLock()
-    with lock:
+    with lock.guard() as guard:
+        guard.take()
         assert status_of_child(lambda: enter(lock)) == 0
 
 
@@ -273,3 +275,21 @@ def test_a_provider_that_always_fails_is_given_up() -> None:
     assert isinstance(error, OSError)
     assert 2 <= len(broken.release.calls) < 100
     assert sound.free == [1]
+
+
+def test_a_guard_gives_back_what_it_took_and_nothing_else() -> None:
+    """An exception may come before its body: then nothing was taken. To take twice is once."""
+    lock = ManagerLock()
+    with lock.guard():
+        assert status_of_child(lambda: enter(lock)) == 0
+
+    with pytest.raises(Interrupted), lock.guard() as guard:
+        guard.take()
+        guard.take()
+        raise Interrupted
+
+    taken: list[bool] = []
+    thread = threading.Thread(target=lambda: (enter(lock), taken.append(True)), daemon=True)
+    thread.start()
+    thread.join(10)
+    assert taken
