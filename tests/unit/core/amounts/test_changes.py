@@ -283,10 +283,14 @@ def test_a_guard_gives_back_what_it_took_and_nothing_else() -> None:
     with lock.guard():
         assert status_of_child(lambda: enter(lock)) == 0
 
-    with pytest.raises(Interrupted), lock.guard() as guard:
-        guard.take()
-        guard.take()
-        raise Interrupted
+    def be_interrupted() -> None:
+        with lock.guard() as guard:
+            guard.take()
+            guard.take()
+            raise Interrupted
+
+    with pytest.raises(Interrupted):
+        be_interrupted()
 
     taken: list[bool] = []
     thread = threading.Thread(target=lambda: (enter(lock), taken.append(True)), daemon=True)
