@@ -42,6 +42,9 @@ class TwoKeepers(GatedKubelets):
         self._turns = turns
         self.other: Keeper | None = None
         self._stopped: Keeper | None = None
+        self._deaf: Keeper | None = None
+        # Of pods that a kubelet holds, those of which the other one was told.
+        self._told_other: set[str] = set()
         self._is_fenced = is_fenced
         super().__init__(*args, **options)
 
@@ -50,6 +53,7 @@ class TwoKeepers(GatedKubelets):
         super().follow()
         if self.other is None:
             self.other = Keeper(ClusterState())
+            self._told_other = set()
         self._stopped = None
         self._catch_up(self.other)
 
@@ -65,6 +69,7 @@ class TwoKeepers(GatedKubelets):
         self._send(late, late.decide(self.now), LATE)
         self.keeper, self.other, self._stopped = self.other, late, late
         self.state = self.keeper.state
+        self.told, self._told_other = self._told_other, self.told
         self.outcomes["turns"] += 1
         self._begin_term()
         self._later(0.0, LATE, partial(self._resume, late))
@@ -100,30 +105,41 @@ class TwoKeepers(GatedKubelets):
 
     @contextmanager
     def _as(self, keeper: Keeper) -> Iterator[None]:
+        """Let the other one learn."""
         leader = self.keeper
+        before = dict(self.nowhere), self.full_list, self._learnt
         self.keeper, self.state = keeper, keeper.state
+        self.told, self._told_other = self._told_other, self.told
         try:
             yield
         finally:
             self.keeper, self.state = leader, leader.state
-
-    @contextmanager
-    def _as_standby(self, keeper: Keeper) -> Iterator[None]:
-        """Let a keeper learn what the leader is not told: that stays as it is."""
-        before = set(self.told), dict(self.nowhere), self.full_list, self._learnt
-        with self._as(keeper):
-            yield
-        self.told, self.nowhere, self.full_list, self._learnt = before
+            self.told, self._told_other = self._told_other, self.told
+            self.nowhere, self.full_list, self._learnt = before
 
     def _let_both(self, learn: Callable[[], None]) -> None:
-        if self.other is not None and self.other is not self._stopped:
+        if self.other not in {None, self._stopped, self._deaf}:
             with self._as(self.other):
                 learn()
-        learn()
+        if self.keeper is not self._deaf:
+            learn()
+
+    def _learn_without(self, keeper: Keeper, happen: Callable[[], None]) -> None:
+        """Let what is older than a keeper's list be learnt by the other one only."""
+        before = self._deaf
+        self._deaf = keeper
+        happen()
+        self._deaf = before
 
     def _catch_up(self, keeper: Keeper) -> None:
-        """Let a keeper list what there is."""
-        with self._as_standby(keeper):
+        """Let a keeper list what there is; what is on its way is older than that."""
+        self._events = [
+            (moment, number, partial(self._learn_without, keeper, happen))
+            if happen.func.__name__.startswith("_learn")
+            else (moment, number, happen)
+            for moment, number, happen in self._events
+        ]
+        with self._as(keeper):
             keeper.nodes_listed([self._node(name) for name in self.kubelets], self.now)
             super()._list(is_cached=False)
             reports = [self._report(name) for name in self.kubelets]
@@ -148,7 +164,7 @@ class TwoKeepers(GatedKubelets):
     def _list(self, *, is_cached: bool) -> None:
         # what a server remembers differs from list to list
         if self.other is not None and self.other is not self._stopped:
-            with self._as_standby(self.other):
+            with self._as(self.other):
                 super()._list(is_cached=is_cached)
         super()._list(is_cached=is_cached)
 
