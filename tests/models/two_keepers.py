@@ -101,6 +101,10 @@ class TwoKeepers(GatedKubelets):
                 release = type(release)(newest, release.nodes, release.label)
         super()._let_go(keeper, release)
 
+    def _untell(self, uid: str) -> None:
+        super()._untell(uid)
+        self._told_other.discard(uid)
+
     # What both learn.
 
     @contextmanager

@@ -341,6 +341,10 @@ class WatchedKubelets:
         running = {pod.uid for pod in self.kubelets[name].pods}
         self.told |= self.reported[name] & running
 
+    def _untell(self, uid: str) -> None:
+        """Note that a kubelet holds nothing for a pod any more."""
+        self.told.discard(uid)
+
     def _learn_no_report(self, name: str) -> None:
         self.state.report_gone(name)
 
@@ -526,7 +530,7 @@ class WatchedKubelets:
         uid = pod.pod.uid
         if self._runs(pod):
             self.kubelets[pod.node].remove(uid)
-            self.told.discard(uid)
+            self._untell(uid)
             self._changed(pod.node)
             self._note_nowhere(pod)
         if has_ended:
@@ -576,7 +580,7 @@ class WatchedKubelets:
         for uid in [uid for uid, pod in self.static.items() if pod.node == name]:
             del self.static[uid]
         for pod in self.kubelets.pop(name).pods:
-            self.told.discard(pod.uid)
+            self._untell(pod.uid)
         self._learn_node(name, is_there=False)
         self._learn_no_report(name)
         self.reported.pop(name)
