@@ -635,8 +635,7 @@ class Cluster:
             InputError: no node has the resource.
         """
         masks = np.empty((len(indices), len(amounts)), np.int64) if out is None else out
-        with self._lock.guard() as guard:  # as in `judge`
-            guard.take()
+        with self._lock.guard() as guard, guard.take():  # as in `judge`
             self._check_resource(resource)
             self._board.nodes_with(resource, np.array(amounts, np.int64), indices, masks)
 
@@ -647,8 +646,7 @@ class Cluster:
             raise InputError.at("the cluster", f"one of {', '.join(self.resources)}", resource)
 
     def _amounts(self, resource: str, *, allocatable: bool) -> Ints:
-        with self._lock.guard() as guard:  # as in `judge`
-            guard.take()
+        with self._lock.guard() as guard, guard.take():  # as in `judge`
             self._check_resource(resource)
             self._widest = self._widest or max(row.numa_nodes for row in self._board.parts)
             amounts = np.zeros((len(self), self._widest), np.int64)
@@ -698,8 +696,7 @@ class Cluster:
         """
         _check_strategy(strategy)
 
-        with self._lock.guard() as guard:  # an update moves what the board judges
-            guard.take()
+        with self._lock.guard() as guard, guard.take():  # an update moves what the board judges
             self._run(job, strategy, _flat_views(into), start, stop, nodes)
             where = slice(start, stop) if nodes is None else nodes[start:stop]
             if (
@@ -729,8 +726,7 @@ class Cluster:
         nodes = np.array([index], np.int64)
         views = _flat_views(into)
         admitted = []
-        with self._lock.guard() as guard:  # as in `judge`
-            guard.take()
+        with self._lock.guard() as guard, guard.take():  # as in `judge`
             for job, pod in jobs:
                 self._run(job, strategy, views, 0, 1, nodes)
                 if (
@@ -757,8 +753,7 @@ class Cluster:
         number = STRATEGIES.index(strategy)
         for index in self._board.judge(job, number, start, stop, nodes, *views):
             # it changed meanwhile; answers are those between two operations
-            with self._members[index].manager.lock.guard() as guard:
-                guard.take()
+            with self._members[index].manager.lock.guard() as guard, guard.take():
                 self._board.judge(job, number, 0, 1, np.array([index]), *views, locks_held=True)
 
     def _ask(self, job: Job, pod: Pod, strategy: str, into: Evaluation, indices: Ints) -> None:
@@ -895,8 +890,7 @@ class Cluster:
         _check_strategy(strategy)
         parsed = pod if isinstance(pod, Pod) else read_pod(pod)
         answer = Evaluation.empty(len(self), self.names, self._numa_ids)
-        with self._lock.guard() as guard:
-            guard.take()
+        with self._lock.guard() as guard, guard.take():
             # an update can bring resources that a job made before would not ask for
             job = self.job(parsed)
             run = partial(self._run, job, strategy, _flat_views(answer))

@@ -104,54 +104,56 @@ def tried(node: Node, pod: Pod) -> Trial:
         PodExistsError: a pod of this uid is admitted already.
     """
     notes = _Notes(pod)
-    with node.manager.lock.guard() as guard:
-        guard.take()
-        with node.scratch(partial(_Watched, notes=notes)) as scratch:
-            notes.node = scratch
-            policy, scope = _judged_by(scratch, pod)
-            before = holdings_of(scratch)
-            # the kubelet's own checks follow below, since no pod may be evicted
-            scratch.whole_verdict = False
-            admission = scratch.admit(pod)
+    with (
+        node.manager.lock.guard() as guard,
+        guard.take(),
+        node.scratch(partial(_Watched, notes=notes)) as scratch,
+    ):
+        notes.node = scratch
+        policy, scope = _judged_by(scratch, pod)
+        before = holdings_of(scratch)
+        # the kubelet's own checks follow below, since no pod may be evicted
+        scratch.whole_verdict = False
+        admission = scratch.admit(pod)
 
-            questions = notes.questions
-            if not questions and not (admission.refusal and admission.refusal.detail):
-                questions = [Question(container, before, {}) for container in pod.all_containers]
-            if admission.refusal is not None and questions:
-                questions[-1].affinity = admission.refusal.best
+        questions = notes.questions
+        if not questions and not (admission.refusal and admission.refusal.detail):
+            questions = [Question(container, before, {}) for container in pod.all_containers]
+        if admission.refusal is not None and questions:
+            questions[-1].affinity = admission.refusal.best
 
-            after = questions[-1].holdings if questions else before
-            limits = None
-            far_devices: tuple[int, ...] = ()
-            if admission:
-                far_devices = _far_devices(scratch, pod, admission)
-                _keep_affinities(questions, admission)
-                notes.allocations = dict(admission.containers)
-                after = holdings_of(scratch)
-                if node.whole_verdict:
-                    limits = scratch.limits(pod)
-                    admission = scratch.admission(pod, *scratch.checked_as_whole(pod))
-                    after = after if admission else before
+        after = questions[-1].holdings if questions else before
+        limits = None
+        far_devices: tuple[int, ...] = ()
+        if admission:
+            far_devices = _far_devices(scratch, pod, admission)
+            _keep_affinities(questions, admission)
+            notes.allocations = dict(admission.containers)
+            after = holdings_of(scratch)
+            if node.whole_verdict:
+                limits = scratch.limits(pod)
+                admission = scratch.admission(pod, *scratch.checked_as_whole(pod))
+                after = after if admission else before
 
-                scratch.remove(pod.uid)
+            scratch.remove(pod.uid)
 
-            cpus_per_core, l3_groups = _cores_and_caches(node)
-            return Trial(
-                pod,
-                admission,
-                tuple(questions),
-                policy,
-                scope,
-                before,
-                after,
-                notes.allocations,
-                cpus_per_core,
-                l3_groups,
-                limits=None if admission else limits,
-                others=node.pods,
-                far_devices=far_devices,
-                counts_use_as_reserved=node.counts_use_as_reserved,
-            )
+        cpus_per_core, l3_groups = _cores_and_caches(node)
+        return Trial(
+            pod,
+            admission,
+            tuple(questions),
+            policy,
+            scope,
+            before,
+            after,
+            notes.allocations,
+            cpus_per_core,
+            l3_groups,
+            limits=None if admission else limits,
+            others=node.pods,
+            far_devices=far_devices,
+            counts_use_as_reserved=node.counts_use_as_reserved,
+        )
 
 
 def _keep_affinities(questions: Sequence[Question], admission: Admission) -> None:

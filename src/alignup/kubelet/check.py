@@ -1094,8 +1094,7 @@ def _remove_stale_containers(
     The managers of CPUs and memory look at each container (`removeStaleState`), that of devices at
     whole pods (`UpdateAllocatedDevices`).
     """
-    with node.manager.lock.guard() as guard:
-        guard.take()
+    with node.manager.lock.guard() as guard, guard.take():
         for uid, names in stale.items():
             for name in names:
                 for manager in (node.cpu, node.memory):

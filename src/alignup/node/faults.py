@@ -75,12 +75,10 @@ def _tried(node: Node, pod: Pod, faults: dict[str, Fault]) -> list[RecordingProv
     """Try an admission, add the faults of the CPU manager, and return what the providers offer."""
     recorders: list[RecordingProvider] = []
     wrap = partial(_watched, faults=faults, recorders=recorders)
-    with node.manager.lock.guard() as guard:
-        guard.take()
-        with node.scratch(wrap) as scratch:
-            scratch.whole_verdict = False
-            if scratch.admit(pod):
-                scratch.remove(pod.uid)
+    with node.manager.lock.guard() as guard, guard.take(), node.scratch(wrap) as scratch:
+        scratch.whole_verdict = False
+        if scratch.admit(pod):
+            scratch.remove(pod.uid)
 
     return recorders
 

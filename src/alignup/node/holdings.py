@@ -312,8 +312,7 @@ def holdings_of(node: Node, judged: Pod | None = None) -> Holdings:
         judged: a pod that is being judged, whose earlier containers hold something already.
     """
     machine = node.machine
-    with node.manager.lock.guard() as guard:
-        guard.take()
+    with node.manager.lock.guard() as guard, guard.take():
         pods = node.pods
         if judged is not None:
             pods = (*pods, judged)

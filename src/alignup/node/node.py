@@ -542,8 +542,7 @@ class Node:
         Raises:
             TypeError: a provider of a user takes part that has no method `copy()`.
         """
-        with self.manager.lock.guard() as guard:
-            guard.take()
+        with self.manager.lock.guard() as guard, guard.take():
             copies: dict[str, HintProvider] = {}
             copy_of: dict[int, HintProvider] = {}
             for name in ("devices", "cpu", "memory", "claims"):
@@ -824,8 +823,7 @@ class Node:
             UnknownPodError: no such pod is admitted.
             InputError: the pod has no such container.
         """
-        with self.manager.lock.guard() as guard:
-            guard.take()
+        with self.manager.lock.guard() as guard, guard.take():
             pod = self.manager.pod(pod_uid)
             containers = {container.name: container for container in pod.all_containers}
             container = containers.get(container_name)

@@ -280,8 +280,7 @@ def readmitted(
     ]
     kept: list[Pod] = []
     refused_uids: list[str] = []
-    with node.manager.lock.guard() as guard:
-        guard.take()
+    with node.manager.lock.guard() as guard, guard.take():
         for manager in managers:
             manager.readmits_pods = True
 

@@ -156,8 +156,7 @@ class TopologyManager:
 
     def add_provider(self, provider: HintProvider) -> None:
         """Ask one more provider from now on."""
-        with self.lock.guard() as guard:
-            guard.take()
+        with self.lock.guard() as guard, guard.take():
             self.providers, self.placer = (*self.providers, checked_provider(provider)), None
 
     def admit(self, pod: Pod | Mapping[str, Any]) -> Admission:
@@ -182,8 +181,7 @@ class TopologyManager:
         if isinstance(pod, Mapping):
             pod = read_pod(pod)
 
-        with self.lock.guard() as guard:
-            guard.take()
+        with self.lock.guard() as guard, guard.take():
             if (refusal := self.decide(pod, self.policy, self.scope)) is not None:
                 return Admission(False, refusal.reason, refusal=refusal)
 
@@ -333,15 +331,13 @@ class TopologyManager:
 
     def update_requests(self, pod: Pod) -> None:
         """Replace the recorded requests of an admitted pod; its allocations stay as they are."""
-        with self.lock.guard() as guard:
-            guard.take()
+        with self.lock.guard() as guard, guard.take():
             self.pod(pod.uid)
             self._pods[pod.uid] = pod
 
     def set_affinities(self, pod_uid: str, affinities: Mapping[str, TopologyHint]) -> None:
         """Replace the affinities of a pod, by container name."""
-        with self.lock.guard() as guard:
-            guard.take()
+        with self.lock.guard() as guard, guard.take():
             self._store.set_pod(pod_uid, affinities)
 
     def restore(self, pods: Iterable[Pod]) -> None:
@@ -353,8 +349,7 @@ class TopologyManager:
             PodExistsError: a pod of one of the uids is admitted already; nothing changed.
         """
         restored = {pod.uid: pod for pod in pods}
-        with self.lock.guard() as guard:
-            guard.take()
+        with self.lock.guard() as guard, guard.take():
             twice = next((uid for uid in restored if uid in self._pods), None)
             if twice is not None:
                 raise PodExistsError(f"a pod of uid {twice!r} is admitted already")
@@ -371,8 +366,7 @@ class TopologyManager:
 
     def add_container(self, pod: Pod, container_name: str, container_id: str) -> None:
         """Associate a container runtime's id with a container of the pod."""
-        with self.lock.guard() as guard:
-            guard.take()
+        with self.lock.guard() as guard, guard.take():
             self._store.add_container(pod.uid, container_name, container_id)
 
     def remove_container(self, container_id: str) -> None:
@@ -380,8 +374,7 @@ class TopologyManager:
 
         Unknown ids are ignored.
         """
-        with self.lock.guard() as guard:
-            guard.take()
+        with self.lock.guard() as guard, guard.take():
             self._store.remove_container(container_id)
 
 

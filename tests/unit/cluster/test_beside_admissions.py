@@ -46,11 +46,11 @@ def test_a_node_in_mid_change_is_waited_for(threads: int, monkeypatch: pytest.Mo
     changing = nodes[1]
     assert changing.cpu is not None
     ledger = changing.cpu.ledger
-    with changing.manager.lock.guard() as guard:
-        guard.take()
+    with changing.manager.lock.guard() as guard, guard.take():
         ledger.give(ledger.capacity.allocatable)
-        with changing.manager.lock.guard() as inner:  # a change within this one does not end it
-            inner.take()
+        # a change within this one does not end it
+        with changing.manager.lock.guard() as inner, inner.take():
+            pass
         thread, answers = in_a_thread(lambda: cluster.evaluate(pod("p", 4), threads=threads))
         thread.join(0.2)
         assert thread.is_alive()
@@ -64,8 +64,7 @@ def test_a_node_in_mid_change_is_waited_for(threads: int, monkeypatch: pytest.Mo
 def test_who_changes_a_node_may_ask_about_it() -> None:
     nodes = [node(), node()]
     cluster = Cluster.from_nodes(nodes)
-    with nodes[0].manager.lock.guard() as guard:
-        guard.take()
+    with nodes[0].manager.lock.guard() as guard, guard.take():
         assert cluster.evaluate(pod("p", 4)).admitted.all()
         assert nodes[0].admit(pod("first", 7)).admitted
         assert nodes[0].admit(pod("second", 7)).admitted

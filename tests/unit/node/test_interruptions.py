@@ -86,8 +86,7 @@ def is_free(node: Node) -> bool:
     got: list[bool] = []
 
     def look() -> None:
-        with node.manager.lock.guard() as guard:
-            guard.take()
+        with node.manager.lock.guard() as guard, guard.take():
             got.append(True)
 
     thread = threading.Thread(target=look, daemon=True)

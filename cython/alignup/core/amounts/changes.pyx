@@ -47,8 +47,8 @@ cdef class Changes:
 cdef class ManagerLock:
     """A lock that its thread can take again, and that knows whether a change is under way.
 
-    A process that is forked while another thread has the lock gets a copy
-    that nobody will ever release, of a manager that is half changed. Taking it there is an error.
+    A process that is forked while another thread has the lock gets a copy that nobody will ever
+    release, of a manager that is half changed. Taking it there is an error.
 
     Attributes:
         changes: for those who read amounts without the lock: whether it was taken meanwhile.
@@ -86,7 +86,7 @@ cdef class ManagerLock:
         return 0
 
     def guard(self):
-        """Return a context manager in which the lock is taken, and after which it is given back."""
+        """Return what gives the lock back at the end of `with`; see `Guard`."""
         return Guard(self)
 
     def attempt(self, work, undo, *args):
@@ -176,13 +176,12 @@ cdef class ManagerLock:
 
 @cython.final
 cdef class Guard:
-    """A context manager for a lock, which its body takes first.
+    """A context manager that takes a lock only when it has been entered.
 
-        with lock.guard() as guard:
-            guard.take()
+        with lock.guard() as guard, guard.take():
 
-    From Python 3.14 on, `with` lets an exception from outside in after `__enter__` and before its
-    body: what `__enter__` had taken nobody would give back.
+    From Python 3.14 on, `with` lets an exception from outside in after `__enter__` and before what
+    it protects: what `__enter__` had taken nobody would give back.
     """
 
     cdef ManagerLock lock
@@ -195,10 +194,11 @@ cdef class Guard:
         return self
 
     def take(self):
-        """Take the lock, once."""
+        """Take the lock, once, and return the guard, so that one `with` enters and takes."""
         if not self.is_taken:
             self.lock.take()
             self.is_taken = True
+        return self
 
     def __exit__(self, *_):
         if self.is_taken:

@@ -141,8 +141,7 @@ class DevicePlugins:
 
         def update(resource: str, devices: tuple[Device, ...]) -> None:
             known_devices, _ = without_unknown_nodes(devices, node.machine.numa_node_ids)
-            with node.manager.lock.guard() as guard:
-                guard.take()
+            with node.manager.lock.guard() as guard, guard.take():
                 provider.update(resource, known_devices, self.preference(resource))
 
         self.listen(update)

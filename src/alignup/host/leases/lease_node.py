@@ -437,23 +437,21 @@ class LeaseNode:
         if hidden and node.devices is not None:
             hiding = node.devices.hiding(hidden)
 
-        with node.manager.lock.guard() as guard:
-            guard.take()
-            with hiding:
-                if demand.near is None:
-                    refusal = self._decide(pod, demand.policy)
-                else:
-                    refusal = self._decide_near(pod, demand.policy, demand.near)
+        with node.manager.lock.guard() as guard, guard.take(), hiding:
+            if demand.near is None:
+                refusal = self._decide(pod, demand.policy)
+            else:
+                refusal = self._decide_near(pod, demand.policy, demand.near)
 
-                if refusal is not None:
-                    # startup counts
-                    from alignup.topology_manager.refusal_message import cause  # noqa: PLC0415
+            if refusal is not None:
+                # startup counts
+                from alignup.topology_manager.refusal_message import cause  # noqa: PLC0415
 
-                    detail = refusal.detail
-                    if not detail:
-                        why = cause(refusal, self._site.machine.numa_node_ids)
-                        detail = f"policy {refusal.policy}: {why}"
-                    raise AllocationError(detail, refusal.reason)
+                detail = refusal.detail
+                if not detail:
+                    why = cause(refusal, self._site.machine.numa_node_ids)
+                    detail = f"policy {refusal.policy}: {why}"
+                raise AllocationError(detail, refusal.reason)
 
         cpus = None
         if node.cpu is not None:

@@ -87,8 +87,8 @@ def status_of_child(work: Any) -> int:
 
 
 def enter(lock: ManagerLock) -> None:
-    with lock.guard() as guard:
-        guard.take()
+    with lock.guard() as guard, guard.take():
+        pass
 
 
 def test_a_child_of_a_process_where_another_thread_is_inside_is_refused() -> None:
@@ -97,8 +97,7 @@ def test_a_child_of_a_process_where_another_thread_is_inside_is_refused() -> Non
     inside, done = threading.Event(), threading.Event()
 
     def work() -> None:
-        with lock.guard() as guard:
-            guard.take()
+        with lock.guard() as guard, guard.take():
             inside.set()
             done.wait()
 
@@ -118,8 +117,7 @@ def test_a_child_of_a_process_where_another_thread_is_inside_is_refused() -> Non
 def test_a_child_that_is_forked_inside_goes_on() -> None:
     """It has the lock as its parent has."""
     lock = ManagerLock()
-    with lock.guard() as guard:
-        guard.take()
+    with lock.guard() as guard, guard.take():
         assert status_of_child(lambda: enter(lock)) == 0
 
 
@@ -284,8 +282,7 @@ def test_a_guard_gives_back_what_it_took_and_nothing_else() -> None:
         assert status_of_child(lambda: enter(lock)) == 0
 
     def be_interrupted() -> None:
-        with lock.guard() as guard:
-            guard.take()
+        with lock.guard() as guard, guard.take():
             guard.take()
             raise Interrupted
 
