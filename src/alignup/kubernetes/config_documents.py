@@ -13,6 +13,7 @@ are nobody's intention.
 
 from __future__ import annotations
 
+import io
 import re
 import zlib
 from collections import defaultdict
@@ -64,7 +65,7 @@ _MIME: Final = re.compile(r"\s*(?:MIME-Version|Content-Type):", re.IGNORECASE)
 _MOST_DELIMITERS: Final = 10_000
 # The encodings of MIME's parts in which their text is not as it stands (RFC 2045).
 _ENCODED: Final = frozenset({"base64", "quoted-printable"})
-_GZIP: Final = 16 + zlib.MAX_WBITS
+_GZIP_START: Final = b"\x1f"
 
 
 class KubeletFlags(Record):
@@ -707,19 +708,21 @@ def _inflated(data: bytes, where: str) -> bytes:
     Raises:
         InputError: it is none, is cut off, or has too much content.
     """
-    text = b""
-    while data:
-        inflate = zlib.decompressobj(_GZIP)
-        try:
-            text += inflate.decompress(data, TEXT_LIMIT + 1 - len(text))
-        except zlib.error as error:
-            raise InputError(f"expected gzip data in {where}: {error}") from error
+    import gzip  # noqa: PLC0415  # slow to import, seldom used
 
-        if len(text) > TEXT_LIMIT:
-            raise InputError(f"{where} has more than {TEXT_LIMIT} bytes")
-        if not inflate.eof:
-            raise InputError(f"expected whole gzip data in {where}, but it is cut off")
-        data = inflate.unused_data
+    cut_off = f"expected whole gzip data in {where}, but it is cut off"
+    if data == _GZIP_START:  # of so little, the module says that it is none
+        raise InputError(cut_off)
+
+    try:
+        text = gzip.GzipFile(fileobj=io.BytesIO(data)).read(TEXT_LIMIT + 1)
+    except EOFError as error:
+        raise InputError(cut_off) from error
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise InputError(f"expected gzip data in {where}: {error}") from error
+
+    if len(text) > TEXT_LIMIT:
+        raise InputError(f"{where} has more than {TEXT_LIMIT} bytes")
 
     return text
 

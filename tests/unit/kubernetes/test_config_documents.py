@@ -9,7 +9,9 @@ import quopri
 import warnings
 from contextlib import suppress
 from email.message import EmailMessage
+from itertools import pairwise
 from pathlib import Path
+from random import Random
 from urllib.parse import quote
 
 import pytest
@@ -609,6 +611,18 @@ def test_gzip_data_may_have_several_members():
     first, second = (yaml.safe_dump(fields).encode() for fields in (WITH_KIND, {"maxPods": 7}))
     text = gzip_file(gzip.compress(first) + gzip.compress(second))
     assert configuration_fields(text, "k") == {**WITH_KIND, "maxPods": 7}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_gzip_data_of_thousands_of_members_is_read(seed):
+    """What was left was copied at each member; what is no member is refused."""
+    random = Random(seed)
+    fields = yaml.safe_dump({**WITH_KIND, "maxPods": seed}).encode()
+    cuts = [0, *sorted(random.choices(range(len(fields)), k=3000)), len(fields)]
+    data = b"".join(gzip.compress(fields[start:end]) for start, end in pairwise(cuts))
+    assert configuration_fields(gzip_file(data), "k") == {**WITH_KIND, "maxPods": seed}
+    with pytest.raises(InputError, match=r"expected gzip data in /k of .*: Not a gzipped file"):
+        configuration_fields(gzip_file(data + b"more"), "k")
 
 
 def test_gzip_data_that_is_cut_off_is_refused():
