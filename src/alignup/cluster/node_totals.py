@@ -6,6 +6,7 @@ NodeResourcesFit and its balanced allocation, without its other plugins.
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -16,7 +17,7 @@ from alignup.kubernetes.pod import Pod, PodSource, RawRequests, is_device, is_pi
 from alignup.machine.machine import MEMORY_LIMIT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -49,9 +50,8 @@ class Totals:
                 name: (pool.ledger.free | pool.ledger.given).bit_count()
                 for name, pool in node.pools.items()
             }
-            amounts = counted_amounts(node_limits(node.machine, node.config, devices).allocatable)
             allocatable_of_nodes.append(
-                {name: 0 if _is_unknown(node, name) else amount for name, amount in amounts.items()}
+                counted_amounts(node_limits(node.machine, node.config, devices).allocatable)
             )
 
         self.resources = tuple(
@@ -62,14 +62,19 @@ class Totals:
         for index, amounts in enumerate(allocatable_of_nodes):
             self.allocatable[index] = [amounts.get(name, 0) for name in self.resources]
 
+        # By node and resource, whether it is known how much there is: of what is not, nothing is in
+        # use, either.
+        self._is_known = np.array(
+            [[not _is_unknown(node, name) for name in self.resources] for node in nodes], np.bool_
+        ).reshape(self.allocatable.shape)
+        self.allocatable *= self._is_known
         self.used = np.zeros_like(self.allocatable)
         self.used_in_all = [0] * len(self.resources)
-        # By node and resource, 0 where nothing tells how much there is: nothing is in use then.
-        self._is_known = np.array(
-            [[not _is_unknown(node, name) for name in self.resources] for node in nodes], np.int64
-        ).reshape(self.allocatable.shape)
-        # By node, the resources that no sum bounds.
-        self.unbounded = [_unbounded(node, self.resources) for node in nodes]
+        # By node, the resources that no sum bounds: devices of a claim stand for some.
+        self.unbounded = [
+            claimed_resources(node).union(itertools.compress(self.resources, ~known))
+            for node, known in zip(nodes, self._is_known, strict=True)
+        ]
         # Whether a pod may request hugepages that no node has.
         self._hugepages_unknown = all(_is_unknown(node, "memory") for node in nodes)
         # What pods may request at most: a line for each resource, so that what one resource leaves
@@ -249,12 +254,6 @@ def claimed_resources(node: Node) -> frozenset[str]:
     if node.claims is None:
         return frozenset()
     return node.claims.extended.left_to_claims(node.offered)
-
-
-def _unbounded(node: Node, resources: Iterable[str]) -> frozenset[str]:
-    """Return the resources that no sum of a node bounds: devices of a claim stand for some."""
-    unknown = {name for name in resources if _is_unknown(node, name)}
-    return claimed_resources(node) | unknown
 
 
 def _is_unknown(node: Node, resource: str) -> bool:
