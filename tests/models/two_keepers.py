@@ -42,7 +42,8 @@ class TwoKeepers(GatedKubelets):
         self._turns = turns
         self.other: Keeper | None = None
         self._stopped: Keeper | None = None
-        self._deaf: Keeper | None = None
+        # Who has listed since what happens now was sent.
+        self._ahead: Keeper | None = None
         # Of pods that a kubelet holds, those of which the other one was told.
         self._told_other: set[str] = set()
         self._is_fenced = is_fenced
@@ -109,7 +110,7 @@ class TwoKeepers(GatedKubelets):
 
     @contextmanager
     def _as(self, keeper: Keeper) -> Iterator[None]:
-        """Let the other one learn."""
+        """Let the other one learn: what the leader was told of stays as it is."""
         leader = self.keeper
         before = dict(self.nowhere), self.full_list, self._learnt
         self.keeper, self.state = keeper, keeper.state
@@ -122,18 +123,18 @@ class TwoKeepers(GatedKubelets):
             self.nowhere, self.full_list, self._learnt = before
 
     def _let_both(self, learn: Callable[[], None]) -> None:
-        if self.other not in {None, self._stopped, self._deaf}:
+        if self.other not in {None, self._stopped, self._ahead}:
             with self._as(self.other):
                 learn()
-        if self.keeper is not self._deaf:
+        if self.keeper is not self._ahead:
             learn()
 
     def _learn_without(self, keeper: Keeper, happen: Callable[[], None]) -> None:
         """Let what is older than a keeper's list be learnt by the other one only."""
-        before = self._deaf
-        self._deaf = keeper
+        before = self._ahead
+        self._ahead = keeper
         happen()
-        self._deaf = before
+        self._ahead = before
 
     def _catch_up(self, keeper: Keeper) -> None:
         """Let a keeper list what there is; what is on its way is older than that."""
@@ -166,11 +167,8 @@ class TwoKeepers(GatedKubelets):
         self._let_both(partial(super()._learn_no_report, name))
 
     def _list(self, *, is_cached: bool) -> None:
-        # what a server remembers differs from list to list
-        if self.other is not None and self.other is not self._stopped:
-            with self._as(self.other):
-                super()._list(is_cached=is_cached)
-        super()._list(is_cached=is_cached)
+        # each draws a list of its own of those that a server remembers
+        self._let_both(partial(super()._list, is_cached=is_cached))
 
     def _tick(self) -> None:
         if self.other is not None and self.other is not self._stopped:
