@@ -9,9 +9,9 @@ No load of the machine changes the counts, but where objects lie in memory does:
 methods goes by addresses, and of sixteen seeds of hashes one took 3 % more for `try_admit`. So a
 path that takes too much is counted again with other seeds (`SEEDS`), of both trees, and the least
 of each counts. A count holds for one interpreter, compiler and kind of processor (`key`): each has
-figures of its own in instructions.json. Where there are none, and where
-there is no valgrind, the reason is printed and the status is 77, as of a step that was skipped;
-`--base` needs no recorded figures.
+figures of its own in instructions.json. Where there are none, and where there is no valgrind, the
+reason is printed and the status is 77, as of a step that was skipped; `--base` needs no recorded
+figures.
 """
 
 from __future__ import annotations
