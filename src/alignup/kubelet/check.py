@@ -38,7 +38,6 @@ from alignup.kubelet.read import (
     KubeletOptions,
     NodeRecords,
     config_of,
-    gone_pods,
     machine_of,
     make_node,
     read_records,
@@ -316,7 +315,7 @@ def _contents(
     if state.devices is not None:
         yield from _check_devices(state.devices, records.allocatable)
 
-    yield from _check_stale(state, stale_entries(records))
+    yield from _check_stale(state, stale_entries(records).containers)
 
     running = [
         document.pod.read_as(config.profile.pods)
@@ -1045,21 +1044,20 @@ def foretell(files: NodeFiles, options: KubeletOptions, *, after_boot: bool = Fa
 
     damaged = tuple(problem for problem in findings if problem.kind in _FORGET)
     machine = options.get("machine") or machine_of(files)
-    node = make_node(records, machine, keeps_gone=True).node
+    kubelet_node = make_node(records, machine, keeps_gone=True)
+    node, stale = kubelet_node.node, kubelet_node.stale
     node.whole_verdict = True
-    stale = stale_entries(records)
-    gone = gone_pods(records)
     documents = {document.pod.uid: document for document in records.pods or ()}
     pods = sorted(
-        (pod for pod in node.pods if pod.uid not in gone),
+        (pod for pod in node.pods if pod.uid not in stale.pods),
         key=lambda pod: _creation(documents.get(pod.uid)),
     )
 
     before = holdings_of(node)
     refused = admit_again(node, pods, after_boot=after_boot).refused
-    for uid in gone:
+    for uid in stale.pods:
         node.remove(uid)
-    _remove_stale_containers(node, stale, refused)
+    _remove_stale_containers(node, stale.containers, refused)
 
     after = holdings_of(node)
     before_boot = None

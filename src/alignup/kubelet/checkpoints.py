@@ -670,6 +670,15 @@ class KubeletState(Record):
 
         return {uid: list(names) for uid, names in names_by_uid.items()}
 
+    def uids(self) -> frozenset[str]:
+        """Return the uids of the pods that hold something, as a whole or in a container."""
+        whole: set[str] = set()
+        for state in (self.cpu, self.memory):
+            if state is not None:
+                whole.update(state.pods)
+
+        return frozenset(whole | self.containers().keys())
+
     def is_whole(self, uid: str) -> bool:
         """Return whether a pod has CPUs or memory as a whole."""
         return bool(

@@ -15,6 +15,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence  # as above
 from contextlib import suppress
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 import msgspec
@@ -257,11 +258,30 @@ class NodeRecords(Record):
     memory_capacity: int = 0
 
 
+class StaleEntries(Record):
+    """What the state files have of pods and containers that are gone.
+
+    Attributes:
+        pods: the uids of pods that are gone.
+        containers: by pod uid the names of containers that are gone, those of gone pods too.
+    """
+
+    pods: frozenset[str] = frozenset()
+    containers: Mapping[str, Sequence[str]] = MappingProxyType({})
+
+
 class KubeletNode(Record):
-    """A node as its kubelet has it, with the records that it was made of."""
+    """A node as its kubelet has it, with the records that it was made of.
+
+    Attributes:
+        node: the node.
+        records: of the node.
+        stale: what the state files have of pods and containers that are gone.
+    """
 
     node: Node
     records: NodeRecords
+    stale: StaleEntries
 
 
 def read_kubelet_node(
@@ -490,18 +510,17 @@ def make_node(
         )
     node = Node(machine, config, devices, node_object=node_object)
 
-    active = _active(records)
-    stale = _stale(records, active)
+    stale = stale_entries(records)
 
     def is_stale(uid: str, name: str | None) -> bool:
         if name:
-            return name in stale.get(uid, ())
-        return active is not None and uid not in active
+            return name in stale.containers.get(uid, ())
+        return uid in stale.pods
 
     state = records.state if keeps_gone else records.state.without(is_stale)
     restore(node, state, [pod.read_as(config.profile.pods) for pod in _pods(records, state)])
     _note_starts(node, records)
-    return KubeletNode(node, records)
+    return KubeletNode(node, records, stale)
 
 
 def _note_starts(node: Node, records: NodeRecords) -> None:
@@ -662,34 +681,19 @@ def _active_by_answer(
     }
 
 
-def gone_pods(records: NodeRecords) -> frozenset[str]:
-    """Return the uids in the state files whose pods are gone."""
+def stale_entries(records: NodeRecords) -> StaleEntries:
+    """Return what the state files have of pods and containers that are gone."""
     active = _active(records)
     if active is None:
-        return frozenset()
+        return StaleEntries()
 
-    return frozenset(records.state.containers().keys() - active.keys())
-
-
-def stale_entries(records: NodeRecords) -> dict[str, list[str]]:
-    """Return by pod uid the containers in the state files that are gone."""
-    return _stale(records, _active(records))
-
-
-def _stale(
-    records: NodeRecords, active: Mapping[str, Sequence[str]] | None
-) -> dict[str, list[str]]:
-    """Return by pod uid the containers in the state files that are not among the active ones."""
-    if active is None:
-        return {}
-
-    stale = {}
+    containers = {}
     for uid, holding in records.state.containers().items():
         names = [name for name in holding if name not in active.get(uid, ())]
         if names:
-            stale[uid] = names
+            containers[uid] = names
 
-    return stale
+    return StaleEntries(records.state.uids() - active.keys(), containers)
 
 
 def _devices(records: NodeRecords) -> dict[str, tuple[Device, ...]]:

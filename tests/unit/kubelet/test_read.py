@@ -27,7 +27,6 @@ from alignup.kubelet.read import (
     read_node_object,
     read_node_pods,
     restored_memory,
-    stale_entries,
     with_allocated,
 )
 from alignup.machine.cpuset import CPUSet
@@ -145,7 +144,7 @@ def test_entries_of_pods_that_are_gone_are_dropped(written):
     root, node = written
     (root / "pods.json").write_text(json.dumps({"items": [PODS[0]]}))
     read = read_kubelet(root)
-    assert stale_entries(read.records) == {"uid-b": ["i0", "c0"], "uid-c": ["c0"]}
+    assert read.stale.containers == {"uid-b": ["i0", "c0"], "uid-c": ["c0"]}
     node.remove("uid-b")
     node.remove("uid-c")
     assert books(read.node) == books(node)
@@ -178,16 +177,16 @@ def test_a_pod_that_fails_holds_what_it_has_until_it_is_terminated(written):
     listed = json.loads((root / "podresources/list.json").read_text())
     listed["pod_resources"][2]["containers"] = []
     (root / "podresources/list.json").write_text(json.dumps(listed))
-    assert stale_entries(read_kubelet(root).records) == {}
+    assert read_kubelet(root).stale.containers == {}
 
     # this release lists pods that have ended too
     (root / "node.json").write_text('{"status": {"nodeInfo": {"kubeletVersion": "v1.33.1"}}}')
-    assert stale_entries(read_kubelet(root).records) == {"uid-c": ["c0"]}
+    assert read_kubelet(root).stale.containers == {"uid-c": ["c0"]}
 
     (root / "node.json").unlink()
     listed["pod_resources"].pop()
     (root / "podresources/list.json").write_text(json.dumps(listed))
-    assert stale_entries(read_kubelet(root).records) == {"uid-c": ["c0"]}
+    assert read_kubelet(root).stale.containers == {"uid-c": ["c0"]}
 
 
 def test_without_pods_they_are_known_by_what_they_hold(written):
@@ -202,7 +201,7 @@ def test_without_pods_they_are_known_by_what_they_hold(written):
     listed = json.loads((root / "podresources/list.json").read_text())
     listed["pod_resources"].pop()
     (root / "podresources/list.json").write_text(json.dumps(listed))
-    assert stale_entries(read_kubelet(root).records) == {"uid-c": ["c0"]}
+    assert read_kubelet(root).stale.containers == {"uid-c": ["c0"]}
 
 
 def list_silent_pod(root):
@@ -228,7 +227,7 @@ def test_without_pods_an_init_container_counts_whose_pod_is_not_known(written):
     list_silent_pod(root)
 
     read = read_kubelet(root)
-    assert stale_entries(read.records) == {"old": ["c0"]}
+    assert read.stale.containers == {"old": ["c0"]}
     assert "new" in {pod.uid for pod in read.node.pods}
 
 
@@ -279,7 +278,7 @@ def test_without_pods_one_that_is_gone_is_dropped_whatever_its_containers_are_ca
         write_allocated(root, {uid: {} for uid in ("uid-a", "uid-b", "uid-proxy")})
 
     assert dropped
-    stale = stale_entries(read_kubelet(root).records)
+    stale = read_kubelet(root).stale.containers
     if knows == "a pod that holds nothing":
         assert stale == {}
     else:
@@ -324,7 +323,7 @@ def test_without_pods_one_whose_init_containers_hold_something_is_known_by_its_c
     write_allocated(root, entries)
 
     read = read_kubelet(root)
-    assert stale_entries(read.records) == {"gone": ["like-no-other"], "other": ["app"]}
+    assert read.stale.containers == {"gone": ["like-no-other"], "other": ["app"]}
     # though another pod has a container of this name
     assert "new" in {pod.uid for pod in read.node.pods}
 
