@@ -493,11 +493,17 @@ def nodes_of(
         topologies: what the objects say.
         version: the release of all kubelets; None: what is known of each, or the newest that is
             out.
+
+    Raises:
+        InputError: a name comes twice, or the amounts are more than a machine can have.
     """
-    return {
-        topology.name: node_of(topology, version or topology.version or NEWEST)
-        for topology in topologies
-    }
+    nodes: dict[str, Node] = {}
+    for topology in topologies:
+        if topology.name in nodes:
+            raise InputError.at("the cluster", "a name that no other node has", topology.name)
+        nodes[topology.name] = node_of(topology, version or topology.version or NEWEST)
+
+    return nodes
 
 
 def node_of(topology: Topology, version: KubeletVersion = NEWEST) -> Node:

@@ -314,6 +314,12 @@ def test_what_is_free_is_free(topologies) -> None:
         )
 
 
+def test_of_two_objects_of_one_name_none_is_taken_in_silence(topologies) -> None:
+    expected = f"a name that no other node has, got '{topologies[0].name}' at the cluster"
+    with pytest.raises(InputError, match=expected):
+        nodes_of([*topologies, topologies[0]])
+
+
 def test_pods_can_be_admitted(topologies) -> None:
     node = node_of(topologies[0])
     assert node.admit(manifest("p", 3, 1, 0))
