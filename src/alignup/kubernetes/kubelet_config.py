@@ -46,6 +46,7 @@ READINGS: Final = (KUBELET, DOCUMENTS)
 
 _CPU_POLICIES: Final = ("none", "static")
 _MEMORY_POLICIES: Final = ("None", "Static")
+_RESERVABLE: Final = ("cpu", "memory", "ephemeral-storage", "pid")
 # The only version in which kubelets since 1.10 decode a KubeletConfiguration.
 _API_VERSION: Final = "kubelet.config.k8s.io/v1beta1"
 _SWAP_BEHAVIOURS: Final = ("NoSwap", "LimitedSwap")
@@ -445,18 +446,26 @@ def _reserved_cpus(text: str) -> CPUSet:
 
 
 def _node_reserve(wire: ConfigurationWire) -> NodeReserve:
-    """Return what is reserved of the node as a whole."""
+    """Return what is reserved of the node as a whole.
+
+    Follows `parseResourceList` (cmd/kubelet/app/server.go). With reservedSystemCPUs what the two
+    maps say of CPUs is not read.
+    """
     amounts: dict[str, int] = {}
     for where, reserved in (
         ("kubeReserved", wire.kube_reserved),
         ("systemReserved", wire.system_reserved),
     ):
         for resource, value in (reserved or {}).items():
+            if resource not in _RESERVABLE:
+                raise ConfigError.at(where, f"one of {', '.join(_RESERVABLE)}", resource)
+            if resource == "cpu" and wire.reserved_system_cpus:
+                continue
+
             amount = parse_quantity(value, where, resource)
-            if resource == "cpu" and amount < 0 and not wire.reserved_system_cpus:
-                raise ConfigError.at(
-                    "kubeReserved and systemReserved", "CPUs that are not negative", amount
-                )
+            if amount < 0:
+                place = f'{where}["{resource}"]'
+                raise ConfigError.at(place, "a quantity that is not negative", value)
 
             amounts[resource] = amounts.get(resource, 0) + amount
 

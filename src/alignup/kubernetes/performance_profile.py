@@ -27,7 +27,7 @@ from typing import Any, Final
 
 import msgspec
 
-from alignup.errors import InputError
+from alignup.errors import InputError, errors_in
 from alignup.kubernetes.quantity import parse_quantity, whole_units
 from alignup.machine.cpuset import CPUSet
 from alignup.text.json_text import decode_json
@@ -93,13 +93,13 @@ def kubelet_of_profile(profile: object, where: str) -> tuple[dict[str, Any], lis
     """
     wire = decode(profile, _Profile, where)
     annotations = (wire.metadata and wire.metadata.annotations) or {}
-    fields = _snippet(annotations.get(_SNIPPET), f"the annotation {_SNIPPET} of {where}")
+    annotation = f"the annotation {_SNIPPET} of {where}"
+    fields = _snippet(annotations.get(_SNIPPET), annotation)
 
     policy = (wire.spec.numa and wire.spec.numa.topology_policy) or "best-effort"
     fields |= {"cpuManagerPolicy": "static", "topologyManagerPolicy": policy}
-    amounts = [
-        fields.setdefault(part, {}).setdefault(name, default) for part, name, default in _KEPT
-    ]
+    for part, name, default in _KEPT:
+        fields.setdefault(part, {}).setdefault(name, default)
 
     cpu = wire.spec.cpu or _Cpu()
     hints = wire.spec.workload_hints or _Hints()
@@ -110,7 +110,11 @@ def kubelet_of_profile(profile: object, where: str) -> tuple[dict[str, Any], lis
 
     if policy in _STATIC_MEMORY:
         fields["memoryManagerPolicy"] = "Static"
-        total = sum(whole_units(parse_quantity(amount, where)) for amount in amounts)
+        total = 0
+        with errors_in(annotation):
+            for part, name, _ in _KEPT:
+                total += whole_units(parse_quantity(fields[part][name], part, name))
+
         fields.setdefault("reservedMemory", [{"numaNode": 0, "limits": {"memory": str(total)}}])
 
     if policy == "single-numa-node":

@@ -165,7 +165,7 @@ def _memory(
     that is reserved, or the kubelet would not start.
     """
     if "memory" in row:
-        return _whole(row["memory"])
+        return _whole(row["memory"], "memory")
     if "memorySteps" in row and machine is not None and machine.knows_memory:
         mebibytes = _sum_of_steps(row["memorySteps"], machine.memory // _MEBIBYTE)
         return int((mebibytes or 0) * _MEBIBYTE)
@@ -174,17 +174,24 @@ def _memory(
     if not (reserved and _manages_memory(fields) and isinstance(reserved, list)):
         return None
 
-    limits = [entry.get("limits") for entry in reserved if isinstance(entry, Mapping)]
-    amounts = [amount.get("memory", 0) for amount in limits if isinstance(amount, Mapping)]
-    return max(0, sum(map(_whole, amounts)) - _counted(fields, machine))
+    total = 0
+    for index, entry in enumerate(reserved):
+        limits = entry.get("limits") if isinstance(entry, Mapping) else None
+        if isinstance(limits, Mapping):
+            total += _whole(limits.get("memory", 0), f'reservedMemory[{index}].limits["memory"]')
+
+    return max(0, total - _counted(fields, machine))
 
 
 def _counted(fields: Mapping[str, Any], machine: Machine | None) -> int:
     """Return the bytes that a configuration reserves of a node, with the eviction threshold."""
     total = 0 if machine is None else machine.memory
     eviction = str((fields.get("evictionHard") or {}).get("memory.available", _EVICTION))
-    amounts = [(fields.get(part) or {}).get("memory", 0) for part in _RESERVED]
-    return eviction_memory(eviction, total) + sum(map(_whole, amounts))
+    reserved = 0
+    for part in _RESERVED:
+        reserved += _whole((fields.get(part) or {}).get("memory", 0), f'{part}["memory"]')
+
+    return eviction_memory(eviction, total) + reserved
 
 
 def _sum_of_steps(steps: list[list[float | None]], amount: float) -> float | None:
@@ -221,5 +228,5 @@ def _add_reserved_memory(
     return [f"{short_bytes(total)} on NUMA node {numa_node} for the memory manager"]
 
 
-def _whole(amount: object) -> int:
-    return whole_units(parse_quantity(amount, "the reserved memory"))
+def _whole(amount: object, where: str) -> int:
+    return whole_units(parse_quantity(amount, where))

@@ -624,8 +624,12 @@ def test_fewer_pods_than_run_refuse_the_last(tmp_path):
             ),
         ),
         (
-            {"kubeReserved": {"hugepages-2Mi": "10Mi"}},
-            'the total amount "0" of type "hugepages-2Mi" is not equal to the value "10Mi"',
+            {
+                "reservedMemory": [
+                    {"numaNode": 0, "limits": {"memory": "1Gi", "hugepages-2Mi": "10Mi"}}
+                ]
+            },
+            'the total amount "10Mi" of type "hugepages-2Mi" is not equal to the value "0"',
         ),
         (
             {"memoryManagerPolicy": "None", "kubeReserved": {"memory": "1Ti"}},

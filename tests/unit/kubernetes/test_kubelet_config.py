@@ -95,6 +95,18 @@ REFUSED = [
         for text in ("101%", "100.001%", "1e3%", "9" * 50 + "%", "9" * 5_000 + "%", "1e9999%")
     ),
     ({"evictionHard": {"memory.available": "-1Gi"}}, "a quantity that is not negative, got '-1Gi'"),
+    *(
+        ({part: {name: "-4"}}, f"a quantity that is not negative, got '-4' at {part}[\"{name}\"]")
+        for part in ("kubeReserved", "systemReserved")
+        for name in ("cpu", "memory", "ephemeral-storage", "pid")
+    ),
+    *(
+        (
+            {"systemReserved": {name: "4"}},
+            f"one of cpu, memory, ephemeral-storage, pid, got '{name}' at systemReserved",
+        )
+        for name in ("hugepages-2Mi", "example.com/nic", "CPU")
+    ),
     ({"memoryManagerPolicy": "Static"}, "expected memory of at least one NUMA node"),
     ({"reservedMemory": [{"numaNode": -1}]}, "at reservedMemory[0].numaNode"),
     ({"reservedMemory": [{"limits": {"cpu": "1"}}]}, "memory or hugepages-<size>, got 'cpu'"),
@@ -167,6 +179,7 @@ def test_what_is_absent_is_the_kubelets_default(nothing):
         ({"kubeReserved": {"cpu": "500m"}, "systemReserved": {"cpu": "500m"}}, 1),
         ({"kubeReserved": {"cpu": "500m"}, "systemReserved": {"cpu": 1}}, 2),
         ({"kubeReserved": {"cpu": "3"}, "reservedSystemCPUs": "7"}, 0),
+        ({"kubeReserved": {"cpu": "not read"}, "reservedSystemCPUs": "7"}, 0),
     ],
 )
 def test_cpus_may_be_reserved_by_number(reserved, count):

@@ -185,7 +185,7 @@ def test_what_is_not_followed_is_named():
         ),
         (
             profile({"numa": {"topologyPolicy": "restricted"}}, kubeReserved={"memory": "lots"}),
-            "a quantity .* got 'lots' at p",
+            rf"a quantity .* got 'lots' at kubeReserved\[\"memory\"\] in {ANNOTATION}",
         ),
     ],
 )
