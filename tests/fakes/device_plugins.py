@@ -114,6 +114,8 @@ class FakePlugin(DevicePluginServicer):
     def ListAndWatch(self, request, context):  # noqa: ARG002, N802
         context.add_callback(lambda: self.reports.put(None))
         while (message := self.reports.get()) is not None:
+            if isinstance(message, grpc.StatusCode):
+                context.abort(message, "")
             yield message
 
     def GetPreferredAllocation(self, request, context):  # noqa: N802

@@ -37,6 +37,8 @@ _OPTIONS: Final = (
     ("grpc.max_reconnect_backoff_ms", 1000),
 )
 _LONGEST_DETAIL: Final = 300
+# A server that stops cancels the calls that it answers, if the connection lasts so long.
+_GONE: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 # A plugin's reports are read in a fifth of the time at most; it waits meanwhile, and nothing is
 # lost.
 _REST: Final = 4
@@ -217,7 +219,7 @@ class PluginConnection:
 
     def _end_of_reports(self, error: grpc.RpcError) -> str:
         """Return in words how the plugin's reports ended, or why there were none."""
-        has_gone = isinstance(error, grpc.Call) and error.code() is grpc.StatusCode.UNAVAILABLE
+        has_gone = isinstance(error, grpc.Call) and error.code() in _GONE
         if self._has_reported and has_gone:
             return "has disconnected"
         return _failure("ListAndWatch", error, self._limits.connect)
@@ -293,7 +295,7 @@ def _failure(name: str, error: grpc.RpcError, limit: float) -> str:
 
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return f"did not answer {name} within {limit:g} s"
-    if code is grpc.StatusCode.UNAVAILABLE:
+    if code in _GONE:
         return f"disconnected before it answered {name}"
 
     status = code.name.lower().replace("_", " ")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 
+import grpc
 import pytest
 
 from alignup.host.device_plugins import device_plugin_pb2 as wire
@@ -107,6 +108,16 @@ def test_a_plugin_that_ends_before_it_reports_has_not_answered(plugin, follow, r
     plugin.end_abruptly()
     trouble = "disconnected before it answered ListAndWatch"
     assert reports.get(timeout=LONG) == ((), trouble, True)
+
+
+def test_a_plugin_that_stops_in_order_has_disconnected_too(plugin, follow, reports):
+    """Its server cancels the calls that it answers, if the connection lasts so long."""
+    follow()
+    plugin.reports.put(report("a"))
+    reports.get(timeout=LONG)
+    plugin.reports.put(grpc.StatusCode.CANCELLED)
+    (device,), trouble, is_lost = reports.get(timeout=LONG)
+    assert (device.healthy, trouble, is_lost) == (False, "has disconnected", True)
 
 
 def test_a_list_that_makes_no_sense_is_no_end(plugin, follow, reports):
