@@ -43,7 +43,7 @@ class TwoKeepers(GatedKubelets):
         self.other: Keeper | None = None
         self._stopped: Keeper | None = None
         # Who has listed since what happens now was sent.
-        self._ahead: Keeper | None = None
+        self._ahead: tuple[Keeper, ...] = ()
         # Of pods that a kubelet holds, those of which the other one was told.
         self._told_other: set[str] = set()
         self._is_fenced = is_fenced
@@ -123,16 +123,16 @@ class TwoKeepers(GatedKubelets):
             self.nowhere, self.full_list, self._learnt = before
 
     def _let_both(self, learn: Callable[[], None]) -> None:
-        if self.other not in {None, self._stopped, self._ahead}:
+        if self.other not in {None, self._stopped, *self._ahead}:
             with self._as(self.other):
                 learn()
-        if self.keeper is not self._ahead:
+        if self.keeper not in self._ahead:
             learn()
 
     def _learn_without(self, keeper: Keeper, happen: Callable[[], None]) -> None:
         """Let what is older than a keeper's list be learnt by the other one only."""
         before = self._ahead
-        self._ahead = keeper
+        self._ahead = (*before, keeper)
         happen()
         self._ahead = before
 

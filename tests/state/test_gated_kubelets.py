@@ -82,6 +82,19 @@ def test_late_patches_of_a_former_leader_are_there_and_refused() -> None:
     assert outcomes["refused"] == 0
 
 
+def test_leaders_that_change_all_the_time_give_nothing_twice() -> None:
+    outcomes: Counter[str] = Counter()
+    for seed in range(20):
+        cluster = TwoKeepers(seed, leaves=True, faults=False, strangers=False, turns=20.0, pace=0.3)
+        for _ in range(300):
+            cluster.step()
+        cluster.settle()
+        outcomes += cluster.outcomes
+    assert outcomes["turns"] > 40
+    assert outcomes["fenced"] >= 2
+    assert outcomes["refused"] == 0
+
+
 def test_without_versions_a_former_leader_grants_what_the_next_one_has_given() -> None:
     """What the model checks can fail, where leaders change often."""
     faults = 0
