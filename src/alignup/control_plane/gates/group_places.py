@@ -14,10 +14,12 @@ from alignup.control_plane.gates.waiting_groups import GroupRoom
 from alignup.errors import AlignupError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
+    from alignup.cluster.cluster import Cluster
     from alignup.control_plane.gates.decisions import Counts, Decision
     from alignup.control_plane.gates.gated_pods import GatedPods
+    from alignup.control_plane.gates.kept_nodes import KeptNodes
     from alignup.control_plane.gates.node_choice import NodeChoice
     from alignup.control_plane.gates.place_giver import PlaceGiver, Possible
     from alignup.control_plane.gates.places import Places
@@ -41,6 +43,7 @@ class GroupPlaces:
         state: ClusterState,
         nodes: SchedulerNodes,
         places: Places,
+        kept: KeptNodes,
         choice: NodeChoice,
         pods: GatedPods,
         giver: PlaceGiver,
@@ -49,6 +52,7 @@ class GroupPlaces:
         self._state = state
         self._nodes = nodes
         self._places = places
+        self._kept = kept
         self._choice = choice
         self._pods = pods
         self._groups = pods.groups
@@ -171,30 +175,33 @@ class GroupPlaces:
         Members of different demands come to one node only where they do not fit otherwise, and
         where each order of them is admitted.
         """
-        pods = [member.watched.pod for member in members.values()]
+        plan = self._plan(members, self._choice.capacities)
+        if not plan.left_out or not members:
+            return plan
+
+        # where room was made for them, each was found a place, if nobody goes elsewhere
+        made = self._kept.reserved_for(next(iter(members.values())))
+        if not made:
+            return plan
+
+        names = self._state.view.names
+
+        def capacities(pod: WaitingPod) -> dict[int, int]:
+            there = self._choice.capacities(pod)
+            return {number: count for number, count in there.items() if names[number] in made}
+
+        return min(plan, self._plan(members, capacities), key=_count_left_out)
+
+    def _plan(
+        self, members: Mapping[str, WaitingPod], most_of: Callable[[WaitingPod], Mapping[int, int]]
+    ) -> GroupPlan:
         cluster = self._state.view.cluster
-        if not cluster.nodes or not pods:
-            return GroupPlan(left_out=tuple(pods))
+        if not cluster.nodes:
+            return GroupPlan(left_out=tuple(pod.watched.pod for pod in members.values()))
 
         self._counts.judged += 1
-        room = GroupRoom(
-            len(cluster), members, self._choice.capacities, self._choice.most_beside_members
-        )
-        place = partial(
-            place_group,
-            cluster,
-            pods,
-            strategy=self._state.strategy,
-            kind_of=lambda pod: members[pod.uid].kind,
-        )
-        try:
-            plan = place(room)
-            if plan.left_out and len({member.kind for member in members.values()}) > 1:
-                plan = min(plan, place(room.mixing()), key=lambda plan: len(plan.left_out))
-        except AlignupError:  # one asks for more than anything here can be judged by
-            return GroupPlan(left_out=tuple(pods))
-
-        return plan
+        room = GroupRoom(len(cluster), members, most_of, self._choice.most_beside_members)
+        return plan_members(cluster, members, room, self._state.strategy)
 
     def left_out(self, group: WaitingGroup) -> list[WaitingPod]:
         """Return members of a group that waits without which it could not run, and have no place.
@@ -320,6 +327,38 @@ class GroupPlaces:
 
         for uid in plan:
             self._places.end(uid)
+
+
+def plan_members(
+    cluster: Cluster, members: Mapping[str, WaitingPod], room: GroupRoom, strategy: str
+) -> GroupPlan:
+    """Return places for members, by uid, on copies of nodes; see `GroupPlaces.plan`.
+
+    Args:
+        cluster: of the nodes.
+        members: by uid.
+        room: of the nodes, in the order of the cluster.
+        strategy: see `rank`.
+    """
+    pods = [member.watched.pod for member in members.values()]
+    if not pods:
+        return GroupPlan()
+
+    place = partial(
+        place_group, cluster, pods, strategy=strategy, kind_of=lambda pod: members[pod.uid].kind
+    )
+    try:
+        plan = place(room)
+        if plan.left_out and len({member.kind for member in members.values()}) > 1:
+            plan = min(plan, place(room.mixing()), key=_count_left_out)
+    except AlignupError:  # one asks for more than anything here can be judged by
+        return GroupPlan(left_out=tuple(pods))
+
+    return plan
+
+
+def _count_left_out(plan: GroupPlan) -> int:
+    return len(plan.left_out)
 
 
 def left_out_by(plan: GroupPlan, group: WaitingGroup) -> list[WaitingPod]:

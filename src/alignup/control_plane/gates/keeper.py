@@ -79,7 +79,14 @@ class Keeper:
             relabels=relabels,
         )
         self.group_places = GroupPlaces(
-            state, self.nodes, self.places, self.choice, self.pods, self.giver, self.counts
+            state,
+            self.nodes,
+            self.places,
+            self.kept,
+            self.choice,
+            self.pods,
+            self.giver,
+            self.counts,
         )
 
         self._looked = float("-inf")

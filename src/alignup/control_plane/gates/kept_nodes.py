@@ -91,6 +91,10 @@ class KeptNodes:
         self._owners[name] = pod
         self._nodes.changed.add(name)
 
+    def reserved_for(self, pod: WaitingPod) -> set[str]:
+        """Return the nodes on which room was made for a pod, or for members of its group."""
+        return {name for name, owner in self._reserved.items() if _is_same_or_member(owner, pod)}
+
     def give_back(self, name: str) -> None:
         """Keep a node no more; one that is not kept is no error."""
         self._reserved.pop(name, None)

@@ -12,7 +12,7 @@ from alignup.control_plane.scheduler.node_state import ExactMember
 from alignup.errors import AlignupError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from alignup.cluster.cluster import Bools
     from alignup.control_plane.gates.decisions import Counts
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from alignup.control_plane.gates.waiting_pods import Kind, WaitingPod
     from alignup.control_plane.gates.waiting_queue import KindTable
     from alignup.control_plane.scheduler.cluster_state import ClusterState
+    from alignup.node import Node
 
 # Of a node that is kept for another pod.
 KEPT: Final = "node(s) were kept for a pod that has waited longer"
@@ -197,18 +198,8 @@ class NodeChoice:
             return 0
 
         free = Counter(self._nodes.free(name))
-        free["pods"] -= self._nodes.load(name).pods + len(others)
-        for other in others:
-            free.subtract(other.kind.requests)
-
-        most = min(most, pod.kind.most_in(free), free["pods"])
-        pods = [other.watched.pod for other in others]
-        for count in range(most):
-            pods.append(pod.watched.pod.renamed(uid=f"{pod.uid}/{count}"))
-            if not all(admits_in_any_order(node, pods) for node in (member.node, member.template)):
-                return count
-
-        return max(0, most)
+        free["pods"] -= self._nodes.load(name).pods
+        return most_beside((member.node, member.template), free, pod, others, most)
 
     def _goes_beside_members(self, pod: WaitingPod, name: str) -> bool:
         """Return whether a pod may go where its plan says, though others are on their way there.
@@ -257,3 +248,34 @@ class NodeChoice:
         """
         listed = self._state.by_node.get(name)
         return not listed or listed.keys() <= self._state.members[name].pods.keys()
+
+
+def most_beside(
+    nodes: Sequence[Node],
+    free: Mapping[str, int],
+    pod: WaitingPod,
+    others: Sequence[WaitingPod],
+    most: int,
+) -> int:
+    """Return how many copies of a pod a node takes beside others, in whatever order all come.
+
+    Args:
+        nodes: the node as it may be when they come.
+        free: what the sums of the pods that are there leave; `pods` is among them.
+        pod: the pod.
+        others: the others, of which the node takes each by itself.
+        most: the most to return.
+    """
+    left = Counter(free)
+    left["pods"] -= len(others)
+    for other in others:
+        left.subtract(other.kind.requests)
+
+    most = min(most, pod.kind.most_in(left), left["pods"])
+    pods = [other.watched.pod for other in others]
+    for count in range(most):
+        pods.append(pod.watched.pod.renamed(uid=f"{pod.uid}/{count}"))
+        if not all(admits_in_any_order(node, pods) for node in nodes):
+            return count
+
+    return max(0, most)

@@ -83,10 +83,9 @@ def test_who_can_stay_once_another_one_goes_stays() -> None:
         gang(2, cpu=4, priority=0),
         gang(2, cpu=4, spec={"preemptionPolicy": "Never"}),
         [*gang(3, cpu=4)[:2]],
-        [member("m0", 2, cpu=4, priority=5), member("m1", 2, cpu=3, priority=5)],
         [member("m0", 2, cpu=4, priority=5), member("m1", 2, cpu=4, priority=0)],
     ],
-    ids=["not more important", "never", "incomplete", "different", "one less important"],
+    ids=["not more important", "never", "incomplete", "one less important"],
 )
 def test_nobody_goes_for_a_group_that_may_not_evict_or_is_not_ready(manifests) -> None:
     keeper = keeper_of(full("a", "b"))
@@ -182,6 +181,18 @@ def drawn(seed: int) -> tuple[dict[str, list[Any]], list[dict[str, Any]]]:
     return nodes, gang(random.randint(2, 3), cpu=random.randint(1, 4))
 
 
+def drawn_of_two_kinds(seed: int) -> tuple[dict[str, list[Any]], list[dict[str, Any]]]:
+    """Return nodes with pods of which some may go, and a group whose members differ."""
+    random = Random(seed)
+    nodes, group = drawn(seed)
+    sizes = [random.randint(1, 4) for _ in group]
+    sizes[0] = 5 - sizes[1]  # differs from that
+    members = [
+        member(f"m{number}", len(sizes), cpu=cpus, priority=5) for number, cpus in enumerate(sizes)
+    ]
+    return nodes, members
+
+
 def fits_without(nodes: dict[str, list[Any]], group: list[dict[str, Any]], names: Any) -> bool:
     """Return whether a group gets its places once some pods are gone."""
     keeper = keeper_of(nodes)
@@ -211,3 +222,45 @@ def test_plans_are_those_of_brute_force(seed) -> None:
         assert set(victims) <= set(may_go)
         assert fits_without(nodes, group, victims)
         assert len(victims) <= sizes[0] + 1
+
+
+def test_for_members_that_differ_pods_go_where_all_of_them_get_places() -> None:
+    keeper = keeper_of(full("a", "b"))
+    come(keeper, member("m0", 2, cpu=4, priority=5), member("m1", 2, cpu=3, priority=5))
+    eviction = Preemption(keeper).plan([], 10)
+    assert eviction is not None
+    assert len(eviction.victims) == 2
+    for victim in eviction.victims:
+        end(keeper, victim.pod.name, 12)
+    plans = [decision for decision in keeper.decide(13) if isinstance(decision, Plan)]
+    assert {plan.node for plan in plans} == set(eviction.nodes)
+
+
+@pytest.mark.parametrize("seed", range(80))
+def test_for_members_that_differ_who_goes_goes_for_all_of_them(seed) -> None:
+    """Nobody goes in vain, and no more than one too many.
+
+    Where pods could go some do: here always, and in all but 11 of the first 1,500 seeds.
+    """
+    nodes, group = drawn_of_two_kinds(seed)
+    keeper = keeper_of(nodes)
+    if come(keeper, *group):
+        return
+
+    may_go = [pod.pod.name for pods in nodes.values() for pod in pods if pod.priority < 5]
+    sizes = [
+        size
+        for size in range(1, len(may_go) + 1)
+        if any(fits_without(nodes, group, names) for names in combinations(may_go, size))
+    ]
+    eviction = Preemption(keeper).plan([], 10)
+    assert (eviction is None) is (not sizes)
+    if eviction is None:
+        return
+
+    names = sorted(victim.pod.name for victim in eviction.victims)
+    assert set(names) <= set(may_go)
+    assert len(names) <= sizes[0] + 1
+    for name in names:
+        end(keeper, name, 12)
+    assert sum(isinstance(decision, Plan) for decision in keeper.decide(13)) == len(group)
