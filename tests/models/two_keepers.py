@@ -102,6 +102,12 @@ class TwoKeepers(GatedKubelets):
                 release = type(release)(newest, release.nodes, release.label)
         super()._let_go(keeper, release)
 
+    def _looked_again(self, keeper: Keeper, pod: Any, newest: Any) -> None:
+        if keeper is self._stopped:  # the answer lies in its socket
+            self._later(1.0, LATE, partial(self._looked_again, keeper, pod, newest))
+        else:
+            super()._looked_again(keeper, pod, newest)
+
     def _untell(self, uid: str) -> None:
         super()._untell(uid)
         self._told_other.discard(uid)

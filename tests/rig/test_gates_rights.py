@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from alignup.control_plane.gates.keeper_service import SEEN_BY
 from alignup.control_plane.gates.node_affinity import GATE
 from alignup.control_plane.gates.placeholders import NAMESPACE
-from alignup.control_plane.gates.waiting_pods import PLACE, PLACE_LABEL
+from alignup.control_plane.gates.waiting_pods import PLACE, PLACE_LABEL, SEEN_BY
 from rig.control_plane import free_address
 from rig.servers import ALIGNUP, DEPLOY, Server, alignup, control_plane, wait_for
 from rig.workload import single_numa_nodes, write_nodes

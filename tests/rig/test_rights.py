@@ -24,10 +24,9 @@ import yaml
 
 from alignup.control_plane.api_server.api_client import TOPOLOGIES
 from alignup.control_plane.api_server.leader import LEADER
-from alignup.control_plane.gates.keeper_service import SEEN_BY
 from alignup.control_plane.gates.node_affinity import GATE, pinned
 from alignup.control_plane.gates.placeholders import NAMESPACE, PRESENT, placeholder_of
-from alignup.control_plane.gates.waiting_pods import PLACE, PLACE_LABEL
+from alignup.control_plane.gates.waiting_pods import PLACE, PLACE_LABEL, SEEN_BY
 from alignup.control_plane.scheduler.extender_service import WOKEN
 from alignup.kubernetes.groups import GROUP_OBJECTS
 from inputs.waiting_pods import waiting_pod

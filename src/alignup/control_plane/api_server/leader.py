@@ -153,6 +153,22 @@ class Leader:
                 with self._api.complaining(f"lease {self._name}: "), suppress(TimeoutError):
                     await self._give_back()
 
+    async def confirm(self) -> None:
+        """Read the lease, and lead no more if it is another's, or if that cannot be told.
+
+        For one who has reason to doubt: the clock of a machine that is paused stands still.
+        """
+        if not self.leads:
+            return
+
+        holder = ""
+        with self._api.complaining(f"lease {self._name}: "), suppress(TimeoutError):
+            async with asyncio.timeout(self.terms.retry):
+                holder = (await self._get()).spec.holder_identity
+
+        if holder != self.identity:
+            self._renewed = float("-inf")
+
     async def _give_back(self) -> None:
         """Write that the lease is free, if all is settled.
 
@@ -187,6 +203,7 @@ class Leader:
 
         lasts = self._seen_at + lease.spec.lease_duration_seconds > self._clock()
         if lasts and lease.spec.holder_identity not in {"", self.identity}:
+            self._renewed = float("-inf")  # its clock may have stood still
             return
 
         version = lease.metadata.resource_version

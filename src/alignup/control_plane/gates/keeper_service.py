@@ -24,6 +24,7 @@ from alignup.control_plane.gates.decisions import Label, Plan, Release, patch_of
 from alignup.control_plane.gates.keeper_metrics import KeeperMetrics
 from alignup.control_plane.gates.status_server import metrics_text
 from alignup.control_plane.gates.waiting_pods import (
+    SEEN_BY,
     GatedPodObject,
     GatedPodReader,
     WaitingPod,
@@ -46,9 +47,6 @@ if TYPE_CHECKING:
     from alignup.kubernetes.groups import GroupObject
 
 _LOG: Final = logging.getLogger(__name__)
-
-# The annotation of a pod that says which leader has seen it first.
-SEEN_BY: Final = "alignup.dev/seen-by"
 
 PRESENT_PODS: Final = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
 
@@ -108,6 +106,10 @@ class KeeperService:
         self._leader = leader
         # The term of the leader of which all is listed and fenced.
         self._term = 0
+        # What earlier leaders have written into pods, as it was when this term began.
+        self._earlier: set[str] = set()
+        # Whether another process has written so since: it leads, if the lease says so.
+        self._doubts = False
         if leader is not None:
             leader.settle = self._settle
 
@@ -158,6 +160,8 @@ class KeeperService:
 
         def listed(pods: list[WatchedPod | WaitingPod]) -> None:
             self.observed.pods_listed(pods, self.clock())
+            for pod in pods:
+                self._look_for_other_leader(pod)
             follower = self.watch.pods
             keeper.pods_listed(
                 pods, self.clock(), follower.list_began, is_cached=follower.list_is_cached
@@ -166,6 +170,7 @@ class KeeperService:
             self._wake.set()
 
         def seen(pod: WatchedPod | WaitingPod) -> None:
+            self._look_for_other_leader(pod)
             self.observed.pod_seen(pod, self.clock())
             keeper.pod_seen(pod, self.clock())
             self._note_group_kinds()
@@ -185,6 +190,17 @@ class KeeperService:
             self._wake.set()
 
         return Calls(listed, seen, gone)
+
+    def _look_for_other_leader(self, pod: WatchedPod | WaitingPod) -> None:
+        """Doubt that this process leads where another one has written into a pod in its term.
+
+        The clock of a machine that is paused stands still, so that the process goes on as if it
+        led, with pods as the next leader has left them.
+        """
+        if self._leader is None or not isinstance(pod, WaitingPod) or not pod.seen_by:
+            return
+        is_own = pod.seen_by.startswith(f"{self._leader.identity}/")
+        self._doubts |= not is_own and pod.seen_by not in self._earlier
 
     def _note_group_kinds(self) -> None:
         for kind in self.keeper.groups.object_kinds:
@@ -259,6 +275,9 @@ class KeeperService:
 
             await asyncio.sleep(_GATHERING)
             self._wake.clear()
+            if self._doubts and self._leader is not None:
+                self._doubts = False
+                await self._leader.confirm()
             if not self.leads:
                 self.keeper.stand_by(self.clock())
                 self.observed.stood_by()
@@ -296,6 +315,7 @@ class KeeperService:
             self.api.complain(str(error))
             return
 
+        self._earlier = {pod.seen_by for pod in self.keeper.pods.gated}
         self._term = term
         self._has_unanswered = False
 

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 # kubelet may give its node a label of this prefix (the admission plugin NodeRestriction).
 PLACE_LABEL: Final = "alignup.node-restriction.kubernetes.io/place-"
 
+# The annotation of a pod that says which leader has seen it first.
+SEEN_BY: Final = "alignup.dev/seen-by"
+
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 
 # Kinds of owners whose pods come back to the node on which they end.
@@ -151,6 +154,8 @@ class WaitingPod(Record):
         planned: the node that it is to get with its group, as long as it has the gate; empty: none.
         may_evict: whether less important pods may be evicted for it.
         fault: why it gets no place, whatever comes free; empty: it may get one.
+        seen_by: the leader that has written into it when it began to lead, as `<identity>/<term>`;
+            empty: none has.
     """
 
     watched: WatchedPod
@@ -167,6 +172,7 @@ class WaitingPod(Record):
     planned: str = ""
     may_evict: bool = True
     fault: str = ""
+    seen_by: str = ""
 
     @property
     def uid(self) -> str:
@@ -247,6 +253,7 @@ class GatedPodReader:
 
     def _waiting(self, pod_object: GatedPodObject) -> WaitingPod:
         metadata = pod_object.metadata
+        annotations = metadata.annotations or {}
         spec = pod_object.spec
         watched = self._reader.read(pod_object)
         pod = watched.pod
@@ -278,9 +285,10 @@ class GatedPodReader:
                 and condition.reason != _GATED
                 for condition in conditions
             ),
-            (metadata.annotations or {}).get(PLACE, "") if GATE in gates else "",
+            annotations.get(PLACE, "") if GATE in gates else "",
             spec.preemption_policy != "Never",
             _too_long(kind.length) if is_too_long else "",
+            annotations.get(SEEN_BY, ""),
         )
 
     def _kind(self, pod: Pod, spec: GatedSpec, unseen: tuple[str, ...]) -> Kind:

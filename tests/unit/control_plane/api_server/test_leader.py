@@ -119,6 +119,51 @@ def test_a_leader_that_was_stopped_knows_at_once_that_it_leads_no_longer() -> No
     asyncio.run(scenario())
 
 
+def test_a_leader_whose_clock_stood_still_leads_no_more_once_it_reads_the_lease() -> None:
+    """As that of a machine that was paused: by it, nothing has passed since it was renewed."""
+
+    async def scenario() -> None:
+        stub = ApiStub()
+        async with served(stub) as api:
+            first = Leader(api, "ns", "extender", "first", terms=LONG, clock=lambda: 1000.0)
+            async with running(first.run()):
+                await until(lambda: first.leads)
+                await first.confirm()
+                assert first.leads
+                lease = stub.get(LEASES, "extender", "ns")
+                lease["spec"]["holderIdentity"] = "second"
+                await stub.put(LEASES, lease)
+                await until(lambda: not first.leads)
+                assert first.holder == "second"
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("trouble", ["another holds it", "cut off", "gone"])
+def test_a_leader_that_doubts_leads_on_only_where_the_lease_is_its_own(trouble) -> None:
+    async def scenario() -> None:
+        stub = ApiStub()
+        async with served(stub) as api:
+            terms = Terms(lease=200, renew=150, retry=0.3)
+            first, line = candidate(api, "first", terms)
+            await first._try()
+            await first.confirm()
+            assert first.leads
+            if trouble == "cut off":
+                line.is_cut = True
+            elif trouble == "gone":
+                await stub.delete(LEASES, "extender", "ns")
+            else:
+                lease = stub.get(LEASES, "extender", "ns")
+                lease["spec"]["holderIdentity"] = "second"
+                await stub.put(LEASES, lease)
+
+            await first.confirm()
+            assert not first.leads
+
+    asyncio.run(scenario())
+
+
 def test_a_leader_that_ends_in_order_lets_another_one_lead_at_once() -> None:
     async def scenario() -> None:
         stub = ApiStub()

@@ -14,8 +14,8 @@ from alignup.control_plane.api_server.leader import Leader, Terms
 from alignup.control_plane.gates import keeper_service
 from alignup.control_plane.gates.decisions import Release, patch_of
 from alignup.control_plane.gates.keeper import Keeper
-from alignup.control_plane.gates.keeper_service import SEEN_BY, KeeperService, decode_node
-from alignup.control_plane.gates.waiting_pods import PLACE, PLACE_LABEL, GatedPodReader
+from alignup.control_plane.gates.keeper_service import KeeperService, decode_node
+from alignup.control_plane.gates.waiting_pods import PLACE, PLACE_LABEL, SEEN_BY, GatedPodReader
 from alignup.control_plane.scheduler import cluster_watch
 from alignup.control_plane.scheduler.cluster_state import REPORT_DELAY, ClusterState
 from alignup.kubernetes.node_fit import NodeObject
@@ -398,6 +398,65 @@ def test_only_the_leader_writes_and_fences_what_was_sent_before(
             with pytest.raises(ApiError) as raised:
                 await there.api.request("PATCH", pod_path("default", "p"), late)
             assert raised.value.status == 409
+
+
+@pytest.mark.parametrize("holder", ["first", "second", None])
+def test_a_leader_whose_clock_stood_still_sees_by_the_pods_that_another_one_leads(holder) -> None:
+    """As that of a machine that was paused. Its lease would be read in a minute only."""
+
+    @with_cluster("a")
+    async def _(there: Cluster) -> None:
+        await there.stub.put(PODS, gated_object("large", cpu=7))
+        terms = Terms(lease=200, renew=150, retry=100)
+        leader = Leader(there.api, "alignup", "gates", "first", terms=terms, clock=lambda: 1000.0)
+        service = there.service(leader=leader)
+        async with running(service.run()):
+            await until(lambda: service.leads)
+            lease = there.stub.get(LEASES, "gates", "alignup")
+            if holder is None:
+                await there.stub.delete(LEASES, "gates", "alignup")
+            else:
+                lease["spec"]["holderIdentity"] = holder
+                await there.stub.put(LEASES, lease)
+            small = gated_object("small", cpu=2)
+            small["metadata"]["annotations"] = {SEEN_BY: "second/1"}
+            await there.stub.put(PODS, small)
+            if holder == "first":  # somebody has copied a manifest
+                await until(lambda: not there.is_gated("small"))
+                assert service.leads
+            else:
+                await until(lambda: not service.leads)
+                await asyncio.sleep(0.1)
+                assert there.is_gated("small")
+
+
+def test_what_earlier_leaders_wrote_is_no_reason_to_doubt() -> None:
+    @with_cluster("a")
+    async def _(there: Cluster) -> None:
+        manifest = gated_object("large", cpu=7)
+        manifest["metadata"]["annotations"] = {SEEN_BY: "before/3"}
+        await there.stub.put(PODS, manifest)
+        lease = {
+            "metadata": {"name": "gates", "namespace": "alignup"},
+            "spec": {"holderIdentity": "", "leaseDurationSeconds": 1},
+        }
+        await there.stub.put(LEASES, lease)
+        terms = Terms(lease=200, renew=150, retry=100)
+        leader = Leader(there.api, "alignup", "gates", "first", terms=terms)
+        service = there.service(leader=leader)
+        async with running(service.run()):
+            await until(lambda: service.leads)
+            assert leader.was_handed_over
+            await there.stub.put(PODS, gated_object("first", cpu=2))
+            await until(lambda: not there.is_gated("first"))
+            requests = len(there.stub.requests)
+            await there.stub.put(PODS, manifest)
+            await there.stub.put(PODS, gated_object("small", cpu=2))
+            await until(lambda: not there.is_gated("small"))
+            asked = [
+                request for request in there.stub.requests[requests:] if "leases" in str(request)
+            ]
+            assert asked == []
 
 
 def test_a_lease_that_was_given_back_needs_no_fence() -> None:
