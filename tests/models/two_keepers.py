@@ -103,8 +103,8 @@ class TwoKeepers(GatedKubelets):
         super()._let_go(keeper, release)
 
     def _looked_again(self, keeper: Keeper, pod: Any, newest: Any) -> None:
-        if keeper is self._stopped:  # the answer lies in its socket
-            self._later(1.0, LATE, partial(self._looked_again, keeper, pod, newest))
+        if keeper is self._stopped:  # the refusal lies in its socket, and it asks afterwards
+            self._later(1.0, LATE, partial(self._look_again, keeper, pod))
         else:
             super()._looked_again(keeper, pod, newest)
 
