@@ -7,7 +7,6 @@ tests/recorded/NAME` records it.
 
 from __future__ import annotations
 
-import os
 import platform
 import shutil
 import subprocess
@@ -15,6 +14,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from running.outside import outside_environment
 
 RECORDED = Path(__file__).parents[1] / "recorded"
 RECORDERS = sorted(path.stem for path in RECORDED.glob("*.py"))
@@ -35,15 +36,14 @@ def test_programs_print_what_was_recorded(name: str, tmp_path: Path) -> None:
     if name == "kubernetes" and shutil.which("go") is None:
         pytest.skip("Go is not installed")
 
-    # Go asks its servers under this machine's authorities, which other tests do without
-    environment = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in ("SSL_CERT_FILE", "SSL_CERT_DIR")
-    }
     command = [sys.executable, str(RECORDED / f"{name}.py"), str(tmp_path)]
     done = subprocess.run(  # noqa: S603  # ours
-        command, capture_output=True, text=True, timeout=SECONDS, check=False, env=environment
+        command,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+        env=outside_environment(),
     )
     if "Could not find a version" in done.stderr or "No matching distribution" in done.stderr:
         pytest.skip(f"no package index has the pinned packages: {done.stderr[-300:]}")

@@ -14,6 +14,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from running.outside import outside_environment
+
 __all__ = ["BIN", "CONTROL_PLANE", "KUBELET", "built", "missing", "why_not"]
 
 RELEASE = os.environ.get("ALIGNUP_RIG_RELEASE", "")
@@ -51,5 +53,6 @@ def built(*names: str) -> Path:
     """
     if left := missing(*names):
         release = [RELEASE] if RELEASE else []
-        subprocess.run(["nice", BUILD, BIN, *release, *left], check=True)  # noqa: S603, S607  # our own
+        command = ["nice", BUILD, BIN, *release, *left]
+        subprocess.run(command, check=True, env=outside_environment())  # noqa: S603  # our own
     return BIN
