@@ -236,18 +236,18 @@ class Drawing(Record):
     subject: Machine | Node | Admission | Explanation
 
     def _repr_svg_(self) -> str | None:
-        """Return the picture that a notebook shows; None: it shows the page."""
+        """Return the picture, for who takes no HTML; None: there is only the page."""
         if not isinstance(self.subject, Machine | Node):
             return None
         return picture.drawing_of(_scene(self.subject))
 
-    def _repr_html_(self) -> str | None:
-        """Return the page that a notebook shows; None: it shows the picture."""
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the page, or the picture in the notebook's own theme."""
         if isinstance(self.subject, Explanation):
             return picture.fragment(_parts(self.subject))
         if isinstance(self.subject, Admission):
             return picture.fragment(_verdict(self.subject))
-        return None
+        return picture.fragment([picture.scrolling(picture.scene_element(_scene(self.subject)))])
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a picture (`.svg`), or a self-contained page (`.html`).
@@ -273,9 +273,8 @@ class Drawing(Record):
 
 def show_in_notebooks() -> None:
     """Let notebooks show machines, admissions and explanations as drawings."""
-    show_with(Machine, lambda machine: picture.drawing_of(_scene(machine)))
-    show_with(Admission, lambda admission: Drawing(admission)._repr_html_())  # ours
-    show_with(Explanation, lambda explanation: Drawing(explanation)._repr_html_())
+    for kind in (Machine, Admission, Explanation):
+        show_with(kind, lambda subject: Drawing(subject)._repr_html_())  # ours
 
 
 def draw(subject: Machine | Node | Admission | Explanation) -> Drawing:

@@ -180,11 +180,11 @@ def test_what_is_drawn_is_saved_as_a_picture_or_a_page(tmp_path) -> None:
         draw(node).save(tmp_path / "no-folder" / "node.svg")
 
 
-def test_a_notebook_shows_a_picture_or_a_page_and_never_both() -> None:
+def test_a_notebook_shows_a_picture_or_a_page_in_its_own_theme() -> None:
     node = used_node()
     for subject in (node.machine, node):
         assert draw(subject)._repr_svg_()
-        assert draw(subject)._repr_html_() is None
+        assert "data-jp-theme-light=false" in draw(subject)._repr_html_()
     for subject in (node.admit(pod("new", 2)), explain(node, pod("x", 60))):
         assert draw(subject)._repr_html_()
         assert draw(subject)._repr_svg_() is None
