@@ -1,4 +1,4 @@
-"""Writes what Node Feature Discovery's topology updater says: `python tests/recorded/nfd.py FOLDER`.
+"""Writes what Node Feature Discovery's updater says: `python tests/recorded/nfd.py FOLDER`.
 
 The module is pinned, and Go fetches it. Its aggregator is asked as the updater asks it, for nodes
 that are made up: what a kubelet says that it has, and what a pod holds of that.
