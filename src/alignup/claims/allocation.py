@@ -5,12 +5,12 @@ The tables of a question are searched, and what is found becomes the allocations
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace as changed
 
 from alignup.claims.objects import Allocated, Amount, Claim, NodeSelector, Requirement, Term
-from alignup.claims.question import AllocationError
+from alignup.claims.question import MOST_STEPS, AllocationError
 from alignup.claims.search_tables import SearchTables
 from alignup.core.claims.search import search
 
@@ -20,16 +20,12 @@ if TYPE_CHECKING:
     from alignup.claims.question import Question
     from alignup.claims.selector_answers import Candidate
 
-# The bound of one search, in steps: some seconds.
-MOST_STEPS: Final = 20_000_000
 
-
-def allocate(question: Question, most_steps: int = MOST_STEPS) -> tuple[Claim, ...] | None:
+def allocate(question: Question) -> tuple[Claim, ...] | None:
     """Return what the scheduler allocates to a pod's claims on a node; None: it cannot.
 
     Args:
         question: with the claims.
-        most_steps: the bound of the search.
 
     Raises:
         AllocationError: the scheduler would fail, for this node or for the pod; or the bound was
@@ -37,11 +33,15 @@ def allocate(question: Question, most_steps: int = MOST_STEPS) -> tuple[Claim, .
         InputError: as `SearchTables`.
     """
     tables = SearchTables(question)
-    return results_of(tables, question.node.name, solve(tables, most_steps))
+    return results_of(tables, question.node.name, solve(tables))
 
 
 def solve(tables: SearchTables, most_steps: int = MOST_STEPS) -> list[tuple[int, int]] | None:
     """Return ways and devices in order; None: there is no solution.
+
+    Args:
+        tables: of the question.
+        most_steps: the bound of the search, beside that of all that is asked for the question.
 
     Raises:
         AllocationError: as in `allocate`.
@@ -73,7 +73,9 @@ def _solved(tables: SearchTables, most_steps: int) -> list[tuple[int, int]] | No
     Raises:
         AllocationError: as in `allocate`.
     """
-    outcome, pairs, _ = search(tables, most_steps=most_steps)
+    most_steps = max(0, min(most_steps, tables.effort.steps))
+    outcome, pairs, steps = search(tables, most_steps=most_steps)
+    tables.effort.steps -= steps
     if outcome == "found":
         return pairs
     if outcome == "error":

@@ -19,7 +19,7 @@ from alignup.claims.consumed_capacity import full_name_of
 from alignup.claims.extended_resources import ExtendedResources, with_resources
 from alignup.claims.objects import STANDARD_NUMA_NODE, attribute_of
 from alignup.claims.pools import gather_pools, is_for
-from alignup.claims.question import AllocationError, InUse, Question, in_use
+from alignup.claims.question import AllocationError, Effort, InUse, Question, in_use
 from alignup.claims.read import Resources, claims_of_pod
 from alignup.claims.refusal_reasons import why_not
 from alignup.claims.scheduler_gates import Gates, gates_of
@@ -255,6 +255,8 @@ class ClaimProvider:
         self._gates = gates or gates_of()
         self.extended = ExtendedResources.of(resources.classes, self._gates)
         self.held: dict[str, dict[str, objects.Claim]] = {}
+        # What may be spent on all questions from now on; None: on each anew.
+        self.effort: Effort | None = None
         by_address = {
             pci_device.address: pci_device.numa_node
             for pci_device in machine.pci_devices
@@ -383,6 +385,7 @@ class ClaimProvider:
             used,
             self._gates,
             excluded,
+            self.effort or Effort(),
         )
 
     def _bits(self, devices: Iterable[objects.DeviceId]) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from alignup.records import Record, field
 
@@ -16,6 +16,15 @@ if TYPE_CHECKING:
     from alignup.kubernetes.node_fit import NodeObject
 
 
+# What selectors may cost: a million for a device, as for the scheduler, which gives a node up after
+# ten seconds. Those that are in use cost some tens.
+MOST_COST: Final = 20_000_000
+
+# The bound of one search, in steps, and of all searches for a question.
+MOST_STEPS: Final = 20_000_000
+_MOST_STEPS_IN_ALL: Final = 5 * MOST_STEPS
+
+
 class AllocationError(Exception):
     """The scheduler ends with an error: for this node, or for the pod altogether."""
 
@@ -23,6 +32,25 @@ class AllocationError(Exception):
         super().__init__(text)
         # `fatal`, `node`, `timeout` (a bound was hit) or `notUnderstood`.
         self.kind = kind
+
+
+class Effort:
+    """What may still be spent on a question, with what else is asked to answer it.
+
+    Such as the same claims beside other ones, or on other nodes.
+
+    Attributes:
+        cost: of selectors, in the scheduler's units: some seconds.
+        steps: of searches: some seconds.
+        answers: what selectors have said of devices, by what it depends on, each with its device.
+    """
+
+    __slots__ = ("answers", "cost", "steps")
+
+    def __init__(self, cost: int = MOST_COST, steps: int = _MOST_STEPS_IN_ALL) -> None:
+        self.cost = cost
+        self.steps = steps
+        self.answers: dict[object, tuple[objects.Device, bool | Exception]] = {}
 
 
 class InUse(Record):
@@ -70,6 +98,7 @@ class Question(Record):
         claims: those of the pod without an allocation, in its order.
         gates: of the scheduler.
         excluded: devices that nobody uses and that shall not be given.
+        effort: what may be spent on it, and on what is asked to answer it.
     """
 
     node: NodeObject
@@ -79,6 +108,7 @@ class Question(Record):
     used: InUse
     gates: Gates
     excluded: frozenset[objects.DeviceId] = frozenset()
+    effort: Effort = field(default_factory=Effort, compare=False)
 
 
 def question_of(

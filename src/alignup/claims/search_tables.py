@@ -140,13 +140,14 @@ class SearchTables:
         # constraint would look at the device.
         self.faults: list[list[int]] = []
 
+        self.effort = question.effort
         self._node = question.node
         self._used = question.used
         self._excluded = question.excluded
         self._device_classes = {
             device_class.name: device_class for device_class in question.classes
         }
-        self._selector_answers = SelectorAnswers(self.devices, self.gates)
+        self._selector_answers = SelectorAnswers(self.devices, self.gates, question.effort)
         # Pool, set and counter, by number.
         self._counter_names: list[tuple[int, str, str]] = []
 

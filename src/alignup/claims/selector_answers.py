@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from alignup.claims import objects
+    from alignup.claims.question import Effort
     from alignup.claims.scheduler_gates import Gates
 
 
@@ -36,15 +37,15 @@ class SelectorAnswers:
     Args:
         devices: which are named by their places here.
         gates: of the scheduler.
+        effort: what may be spent, and what was answered before.
     """
 
-    def __init__(self, devices: Sequence[Candidate], gates: Gates) -> None:
+    def __init__(self, devices: Sequence[Candidate], gates: Gates, effort: Effort) -> None:
         self._devices = devices
         self._gates = gates
+        self._effort = effort
         # By device.
         self._variables: dict[int, Mapping[str, Any]] = {}
-        # By expression, and the device or the driver.
-        self._answers: dict[tuple[str, int | str], bool | Exception] = {}
 
     def all_match(self, selectors: Sequence[objects.Selector], owner: str, index: int) -> bool:
         """Return whether a device satisfies all selectors of a class or a claim.
@@ -71,15 +72,35 @@ class SelectorAnswers:
             return CompileError(f"undeclared reference to '{program.newest_function}'")
 
         candidate = self._devices[index]
-        is_of_driver = program.is_of_driver and _has_no_faults(candidate.device)
-        key = expression, candidate.id.driver if is_of_driver else index
-        if key not in self._answers:
-            try:
-                self._answers[key] = program.matches(self._variables_of(index))[0]
-            except (EvaluationError, StoppedError, NotUnderstood) as error:
-                self._answers[key] = error
+        device = candidate.device
+        is_of_driver = program.is_of_driver and _has_no_faults(device)
+        whose = candidate.id.driver if is_of_driver else id(device)
+        key = expression, whose, self._gates.list_selectors, self._gates.is_before_38
+        answered = self._effort.answers.get(key)
+        if answered is None:
+            answered = device, self._asked(program, index)
+            self._effort.answers[key] = answered
 
-        return self._answers[key]
+        return answered[1]
+
+    def _asked(self, program: Program, index: int) -> bool | Exception:
+        """Return what a selector says of a device when it is asked.
+
+        Raises:
+            AllocationError: too much was spent on selectors.
+        """
+        effort = self._effort
+        if effort.cost <= 0:
+            raise AllocationError("the selectors were given up: they cost too much", "timeout")
+
+        try:
+            is_match, cost = program.matches(self._variables_of(index))
+        except (EvaluationError, StoppedError, NotUnderstood) as error:
+            effort.cost -= getattr(error, "cost", 0)
+            return error
+
+        effort.cost -= cost
+        return is_match
 
     def _variables_of(self, index: int) -> Mapping[str, Any]:
         """Return a device as expressions see it.

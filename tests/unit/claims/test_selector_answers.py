@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from alignup.claims.objects import Cel, Device, DeviceId, Pool, Selector, Slice
-from alignup.claims.question import AllocationError
+from alignup.claims.question import AllocationError, Effort
 from alignup.claims.scheduler_gates import Gates, gates_of
 from alignup.claims.selector_answers import Candidate, SelectorAnswers
 from alignup.claims.selectors.evaluate import Program
@@ -19,7 +19,9 @@ DRIVER = "gpu.example.com"
 MODEL = f'device.attributes["{DRIVER}"].model'
 
 
-def answers(*attributes: dict[str, Any], gates: Gates = GATES) -> SelectorAnswers:
+def answers(
+    *attributes: dict[str, Any], gates: Gates = GATES, effort: Effort | None = None
+) -> SelectorAnswers:
     """Return what answers for devices with these attributes."""
     candidates = []
     for number, device_attributes in enumerate(attributes):
@@ -27,7 +29,7 @@ def answers(*attributes: dict[str, Any], gates: Gates = GATES) -> SelectorAnswer
         part = Slice("s", DRIVER, Pool("p"), devices=(device,))
         candidates.append(Candidate(DeviceId(DRIVER, "p", device.name), device, part, 0))
 
-    return SelectorAnswers(candidates, gates)
+    return SelectorAnswers(candidates, gates, effort or Effort())
 
 
 def selectors(*expressions: str) -> list[Selector]:
@@ -194,3 +196,42 @@ def test_a_function_of_1_38_is_not_declared_before() -> None:
         AllocationError, match="CEL compile error: undeclared reference to 'isMask'"
     ):
         answers({}).all_match(selectors(expression), "class c", 0)
+
+
+def test_what_selectors_cost_in_all_is_bounded() -> None:
+    """Each is below the scheduler's bound for a device, and all of them would take long."""
+    costly = f'{MODEL} == "none" || !lists.range(300).all(x, lists.range(300).all(y, x >= 0))'
+    effort = Effort(cost=700_000)
+    answering = answers(*({"model": {"string": f"m{n}"}} for n in range(9)), effort=effort)
+    outcomes = []
+    for place in range(9):
+        try:
+            outcomes.append(answering.all_match(selectors(costly), "class c", place))
+        except AllocationError as error:
+            outcomes.append((error.kind, str(error)))
+
+    given_up = "timeout", "the selectors were given up: they cost too much"
+    assert outcomes[:2] == [False, False]
+    assert outcomes[-1] == given_up
+    assert set(outcomes) == {False, given_up}
+    # what was answered stays so
+    assert not answering.all_match(selectors(costly), "class c", 0)
+
+
+def test_an_error_costs_as_well() -> None:
+    endless = f'{MODEL} == "none" || lists.range(1000).all(x, lists.range(1000).all(y, x >= 0))'
+    effort = Effort()
+    answering = answers({"model": {"string": "a"}}, effort=effort)
+    with pytest.raises(AllocationError, match="cost limit exceeded"):
+        answering.all_match(selectors(endless), "class c", 0)
+    assert effort.cost <= Effort().cost - 1_000_000
+
+
+def test_what_was_answered_is_not_paid_again_for_a_question_beside_it(evaluations) -> None:
+    effort = Effort()
+    device = {"model": {"string": "a"}}
+    first = answers(device, effort=effort)
+    second = SelectorAnswers(first._devices, GATES, effort)
+    for answering in (first, second):
+        assert answering.all_match(selectors(f'{MODEL} == "a"'), "class c", 0)
+    assert len(evaluations) == 1

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from alignup.claims.objects import Claim, DeviceClass, Slice
+    from alignup.claims.question import Effort
     from alignup.control_plane.api_server.objects import WatchedPod
     from alignup.core.amounts.board import Job, Row
     from alignup.kubernetes.pod import Pod
@@ -390,7 +391,7 @@ class ClusterState:
 
     # Claims.
 
-    def meet(self, pod: Pod, name: str) -> bool | None:
+    def meet(self, pod: Pod, name: str, effort: Effort) -> bool | None:
         """Return what `WatchedClaims.meet` says of a node; None also where claims are refused."""
         member = self.members.get(name)
         if not isinstance(member, ExactMember):
@@ -398,7 +399,7 @@ class ClusterState:
 
         node_object = NodeObject(name, self._labels.get(name, {}))
         try:
-            return self.claims.meet(pod, member.node, node_object)
+            return self.claims.meet(pod, member.node, node_object, effort)
         except AlignupError:
             # a claim that was not seen yet, or that the scheduler allocates otherwise
             return None
@@ -685,10 +686,16 @@ class WatchedClaims:
         """Return whether a pod has claims, or has one made for it on some node."""
         return bool(pod.constraints.claims) or self.extended.are_asked_by(pod)
 
-    def meet(self, pod: Pod, node: Node, node_object: NodeObject) -> bool | None:
+    def meet(self, pod: Pod, node: Node, node_object: NodeObject, effort: Effort) -> bool | None:
         """Return whether a node would place a pod near the devices of its claims.
 
         None: that cannot be told. A pod that needs no claim there is near all that it has.
+
+        Args:
+            pod: the pod.
+            node: the node.
+            node_object: its name and labels.
+            effort: what may be spent on it; less is left afterwards.
 
         Raises:
             AlignupError: the pod or its claims are refused, or a claim is not there.
@@ -710,6 +717,7 @@ class WatchedClaims:
 
         classes = tuple(self.classes.objects.values())
         provider = provider.copy(Resources(classes=classes, claims=tuple(claims.values())))
+        provider.effort = effort
         provider.allocate(pod, pod.all_containers[0], TopologyHint(None, preferred=True))
         return provider.are_aligned(pod, admission.containers)
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from alignup.claims.question import MOST_COST, MOST_STEPS, Effort
 from alignup.cluster.evictions import fewest_victims, without
 from alignup.cluster.node_totals import demand_key
 from alignup.control_plane.api_server.objects import Budget, WatchedPod, rules_of
@@ -69,6 +70,21 @@ class Filtered(Record):
         return f"none of {counts.total()} nodes can take the pod: {causes}"
 
 
+class _Meets:
+    """What nodes say to the claims of a kind of pods, and what may still be spent on asking them.
+
+    Whoever writes a claim shall not keep everybody waiting: once that is spent, it cannot be told
+    of further nodes whether they would place these pods near their devices.
+    """
+
+    __slots__ = ("by_node", "effort", "key")
+
+    def __init__(self, key: object) -> None:
+        self.key = key
+        self.by_node: dict[str, bool | None] = {}
+        self.effort = Effort(MOST_COST, MOST_STEPS)
+
+
 class Answers:
     """Answers for a state that changes between the questions.
 
@@ -87,7 +103,7 @@ class Answers:
         self.requires_near = requires_near
         # What members of groups were offered, who are asked for one after another.
         self.holds = GroupHolds(state)
-        self._met: tuple[object, dict[str, bool | None]] = (), {}
+        self._met = _Meets(())
         # What equal pods were told, and when: most pods of a cluster are copies, and those that
         # wait ask often.
         self._kept: OrderedDict[object, tuple[object, Filtered]] = OrderedDict()
@@ -179,27 +195,27 @@ class Answers:
 
         return filtered
 
-    def _meets(self, pod: Pod) -> dict[str, bool | None]:
-        """Return by node what `_meet` has found for pods of this kind since the last change.
+    def _meets(self, pod: Pod) -> _Meets:
+        """Return what was found for pods of this kind since the last change.
 
         A scheduler asks twice for each pod, mostly with no change between. The key of a kind is
         made once a question, and not for each node.
         """
         if not self.state.claims.concern(pod):
-            return {}
+            return _Meets(())
 
         key = self.state.view.version, self.state.claims.version, demand_key(pod)
-        if self._met[0] != key:
-            self._met = key, {}
-        return self._met[1]
+        if self._met.key != key:
+            self._met = _Meets(key)
+        return self._met
 
-    def _meet(self, pod: Pod, name: str, meets: dict[str, bool | None]) -> bool | None:
+    def _meet(self, pod: Pod, name: str, meets: _Meets) -> bool | None:
         """Return what `ClusterState.meet` does, and keep it in what `_meets` returned."""
-        if name not in meets:
-            meets[name] = self.state.meet(pod, name)
-        return meets[name]
+        if name not in meets.by_node:
+            meets.by_node[name] = self.state.meet(pod, name, meets.effort)
+        return meets.by_node[name]
 
-    def _is_near_enough(self, pod: Pod, name: str, meets: dict[str, bool | None]) -> bool:
+    def _is_near_enough(self, pod: Pod, name: str, meets: _Meets) -> bool:
         if not self.requires_near or not self.state.claims.concern(pod):
             return True
         return self._meet(pod, name, meets) is True

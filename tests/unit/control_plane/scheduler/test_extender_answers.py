@@ -11,6 +11,7 @@ from random import Random
 
 import pytest
 
+from alignup.claims.question import Effort
 from alignup.claims.read import read_claim, read_class, read_slice
 from alignup.cluster import Cluster
 from alignup.cluster.koordinator import judge_nodes
@@ -450,6 +451,20 @@ def test_nodes_where_claims_would_be_near_come_first(with_claims, is_made) -> No
     assert with_claims.prioritize(watched("q", cpu=3), ALL) == [8, 8, 8]
 
 
+def test_what_claims_cost_is_bounded_for_all_nodes_together(with_claims, monkeypatch) -> None:
+    """Whoever writes a costly selector keeps no other pod waiting: of the rest nothing is told."""
+    monkeypatch.setattr(extender_answers, "MOST_COST", 1)
+    pod = claiming("p", "c", cpu=3)
+    assert with_claims.filter(pod, ALL, 0).passed == ALL
+    assert with_claims.prioritize(pod, ALL) == [1, 9, 5]  # one driver is asked once
+    selector = {"cel": {"expression": f'device.attributes["{DRIVER}"].?x == optional.none()'}}
+    each = class_of()
+    each["spec"]["selectors"] = [selector]
+    with_claims.state.claims.classes.changed(read_class(each, "it"))
+    assert with_claims.filter(pod, ALL, 0).passed == ALL
+    assert with_claims.prioritize(pod, ALL) == [1, 5, 5]
+
+
 def test_nodes_where_claims_would_be_far_are_refused_if_they_have_to_be_near(with_claims) -> None:
     with_claims.requires_near = True
     pod = claiming("p", "c", cpu=3)
@@ -566,7 +581,7 @@ def test_devices_that_other_claims_have_are_not_counted_on(with_claims) -> None:
 def test_of_a_claim_that_was_not_seen_yet_nothing_can_be_told(with_claims) -> None:
     pod = claiming("p", "unseen", cpu=3)
     assert with_claims.prioritize(pod, ALL) == [5, 5, 5]
-    assert [with_claims.state.meet(pod.pod, name) for name in ALL] == [None] * 3
+    assert [with_claims.state.meet(pod.pod, name, Effort()) for name in ALL] == [None] * 3
 
 
 @pytest.fixture
@@ -765,5 +780,5 @@ def test_no_claim_is_made_where_a_plugin_offers_the_resource(with_extended) -> N
     node = state.members["exact-a"].node
     node.devices.update("example.com/served", [Device("g0", (0,))])
     pod = watched("p", cpu=3, **{"example.com/served": 1}).pod
-    assert state.meet(pod, "exact-a") is True
-    assert state.meet(pod, "exact-b") is True
+    assert state.meet(pod, "exact-a", Effort()) is True
+    assert state.meet(pod, "exact-b", Effort()) is True
