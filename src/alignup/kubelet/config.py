@@ -22,6 +22,7 @@ from alignup.kubelet.layout import (
 )
 from alignup.kubernetes import policy_options
 from alignup.kubernetes.config_documents import read_configuration as read_text
+from alignup.kubernetes.kubelet_config import NodeReserve
 from alignup.kubernetes.versions import release_of
 from alignup.records import Record
 
@@ -81,13 +82,15 @@ def read_configuration(
         InputError: a file cannot be read, or is no mapping of fields.
     """
     fields: dict[str, Any] = {}
-    parts = []
+    parts: list[tuple[str, Mapping[str, Any]]] = []
     kubelet = files.kubelet
     platform = ""
     for place, data in _texts(files, config, config_dir):
         text = read_text(data, place)
         patch = text.fields
         platform = text.platform or platform
+        if parts and "evictionHard" in patch:  # the file's defaults are laid below its drop-ins
+            fields.setdefault("evictionHard", {"memory.available": NodeReserve().eviction_memory})
         parts.append((place, patch))
         fields = _merged(fields, patch)
 

@@ -50,6 +50,20 @@ _RESERVABLE: Final = ("cpu", "memory", "ephemeral-storage", "pid")
 # The only version in which kubelets since 1.10 decode a KubeletConfiguration.
 _API_VERSION: Final = "kubelet.config.k8s.io/v1beta1"
 _SWAP_BEHAVIOURS: Final = ("NoSwap", "LimitedSwap")
+# What `evictionHard` may name (`signalToResource` of pkg/kubelet/eviction).
+_SIGNALS: Final = (
+    "memory.available",
+    "nodefs.available",
+    "nodefs.inodesFree",
+    "imagefs.available",
+    "imagefs.inodesFree",
+    "containerfs.available",
+    "containerfs.inodesFree",
+    "allocatableMemory.available",
+    "pid.available",
+)
+_MERGES_EVICTION_DEFAULTS: Final = KubeletVersion(33)
+_LARGEST_COUNT: Final = (1 << 31) - 1
 
 
 class ReservedMemory(Record):
@@ -235,7 +249,8 @@ class KubeletConfig(Settings):
                 family, options, release, gates, f"{family.kind}ManagerPolicyOptions"
             )
 
-        reserve = _node_reserve(wire)
+        reserve = _node_reserve(wire, release)
+        _check_reserved_cgroups(configuration, wire)
         reserved_cpu_count = 0
         if not wire.reserved_system_cpus:
             reserved_cpu_count = -(-reserve.amounts.get("cpu", 0) // 1000)  # rounded up
@@ -445,12 +460,31 @@ def _reserved_cpus(text: str) -> CPUSet:
         raise ConfigError(str(error)) from None
 
 
-def _node_reserve(wire: ConfigurationWire) -> NodeReserve:
+def _check_reserved_cgroups(configuration: Mapping[str, Any], wire: ConfigurationWire) -> None:
+    """Refuse a cgroup of what is reserved next to reserved CPUs, as the kubelet's validation does.
+
+    Raises:
+        ConfigError: there are both.
+    """
+    if not wire.reserved_system_cpus:
+        return
+
+    for name in ("systemReservedCgroup", "kubeReservedCgroup"):
+        cgroup = configuration.get(name)
+        if cgroup:
+            raise ConfigError.at(name, "no such cgroup next to reservedSystemCPUs", cgroup)
+
+
+def _node_reserve(wire: ConfigurationWire, version: KubeletVersion) -> NodeReserve:
     """Return what is reserved of the node as a whole.
 
     Follows `parseResourceList` (cmd/kubelet/app/server.go). With reservedSystemCPUs what the two
     maps say of CPUs is not read.
     """
+    for where, count in (("maxPods", wire.max_pods), ("podsPerCore", wire.pods_per_core)):
+        if count is not None and not 0 <= count <= _LARGEST_COUNT:
+            raise ConfigError.at(where, f"a whole number from 0 to {_LARGEST_COUNT}", count)
+
     amounts: dict[str, int] = {}
     for where, reserved in (
         ("kubeReserved", wire.kube_reserved),
@@ -470,25 +504,38 @@ def _node_reserve(wire: ConfigurationWire) -> NodeReserve:
             amounts[resource] = amounts.get(resource, 0) + amount
 
     default = NodeReserve()
-    eviction = default.eviction_memory
-    if wire.eviction_hard is not None:
-        eviction = _eviction_memory(wire.eviction_hard.get("memory.available"))
-
     return NodeReserve(
         amounts=in_units_of_each(amounts),
-        eviction_memory=eviction,
+        eviction_memory=_eviction_memory(wire, version, default.eviction_memory),
         max_pods=default.max_pods if wire.max_pods is None else wire.max_pods,
         pods_per_core=wire.pods_per_core or default.pods_per_core,
     )
 
 
-def _eviction_memory(value: object) -> str:
-    """Return `memory.available` of `evictionHard`, after the kubelet's checks; empty: missing."""
+def _eviction_memory(wire: ConfigurationWire, version: KubeletVersion, default: str) -> str:
+    """Return `memory.available` of `evictionHard`, after the kubelet's checks; empty: missing.
+
+    Follows `loadConfigFile` (cmd/kubelet/app/server.go), which puts the defaults beside what is
+    given, where that is asked for, and `parseThresholdStatement` (pkg/kubelet/eviction).
+    """
+    if wire.eviction_hard is None:
+        return default
+
+    texts = {signal: _threshold(signal, value) for signal, value in wire.eviction_hard.items()}
+    merges = wire.merge_default_eviction_settings and version >= _MERGES_EVICTION_DEFAULTS
+    return texts.get("memory.available", default if merges else "")
+
+
+def _threshold(signal: str, value: object) -> str:
+    """Return a threshold of `evictionHard`, after the kubelet's checks."""
+    if signal not in _SIGNALS:
+        raise ConfigError.at("evictionHard", f"one of {', '.join(_SIGNALS)}", signal)
+
     if value is None:
         return ""
 
     text = str(value)
-    where = 'evictionHard["memory.available"]'
+    where = f'evictionHard["{signal}"]'
     if text.endswith("%"):
         part_of_percentage(text, where)
     elif parse_quantity(text, where) < 0:

@@ -64,6 +64,7 @@ class ConfigurationWire(msgspec.Struct, rename="camel"):
     reserved_memory: list[ReservedMemoryWire] | None = None
     feature_gates: dict[str, bool] | None = None
     eviction_hard: dict[str, Any] | None = None
+    merge_default_eviction_settings: bool | None = None
     max_pods: int | None = None
     pods_per_core: int | None = None
 

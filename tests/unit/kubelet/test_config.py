@@ -55,6 +55,13 @@ def test_drop_ins_of_a_given_folder_are_merged_in_the_order_of_their_names(files
     )
 
 
+def test_thresholds_of_drop_ins_join_the_defaults_of_the_file(files):
+    """A kubelet puts the defaults into its file's configuration before it reads drop-ins."""
+    (files.root / CONFIG_FOLDER / "10-a.conf").write_text("evictionHard: {pid.available: '5%'}\n")
+    thresholds = {"memory.available": "100Mi", "pid.available": "5%"}
+    assert read_configuration(files).fields["evictionHard"] == thresholds
+
+
 def test_reserved_cpus_that_are_given_win(files):
     configuration = read_configuration(files, reserved_cpus="0-1")
     assert configuration.fields["reservedSystemCPUs"] == "0-1"

@@ -95,6 +95,23 @@ REFUSED = [
         for text in ("101%", "100.001%", "1e3%", "9" * 50 + "%", "9" * 5_000 + "%", "1e9999%")
     ),
     ({"evictionHard": {"memory.available": "-1Gi"}}, "a quantity that is not negative, got '-1Gi'"),
+    (
+        {"evictionHard": {"memory.avail": "1Gi"}},
+        "pid.available, got 'memory.avail' at evictionHard",
+    ),
+    ({"evictionHard": {"nodefs.available": "-1"}}, "a quantity that is not negative, got '-1'"),
+    *(
+        ({name: count}, f"a whole number from 0 to 2147483647, got {count} at {name}")
+        for name in ("maxPods", "podsPerCore")
+        for count in (-1, 1 << 31)
+    ),
+    *(
+        (
+            {"reservedSystemCPUs": "0", name: "/system"},
+            f"no such cgroup next to reservedSystemCPUs, got '/system' at {name}",
+        )
+        for name in ("systemReservedCgroup", "kubeReservedCgroup")
+    ),
     *(
         ({part: {name: "-4"}}, f"a quantity that is not negative, got '-4' at {part}[\"{name}\"]")
         for part in ("kubeReserved", "systemReserved")
@@ -417,3 +434,19 @@ def test_a_whole_configuration_is_taken_without_a_word() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         KubeletConfig.from_dict(dict.fromkeys(others), version=NEWEST_KNOWN)
+
+
+@pytest.mark.parametrize(
+    ("version", "thresholds", "kept"),
+    [
+        ("1.33", {"nodefs.available": "10%"}, "100Mi"),
+        ("1.33", {}, "100Mi"),
+        ("1.33", {"memory.available": "1Gi"}, "1Gi"),
+        ("1.32", {"nodefs.available": "10%"}, ""),
+    ],
+)
+def test_default_thresholds_are_put_beside_those_that_are_given(version, thresholds, kept):
+    """By `mergeDefaultEvictionSettings`, which kubelets have from 1.33 on."""
+    fields = {"evictionHard": thresholds, "mergeDefaultEvictionSettings": True}
+    config = KubeletConfig.from_dict(fields, version=version)
+    assert config.node_reserve.eviction_memory == kept
