@@ -55,6 +55,11 @@ _GET: Final = (
     "`kubectl get --raw /api/v1/nodes/NODE/proxy/configz` prints the one that is in effect"
 )
 
+# The fields whose values a kubelet decodes as texts, and their numbers as errors.
+_TEXT_MAPS: Final = ("kubeReserved", "systemReserved", "evictionHard")
+# What parts the documents of YAML is no flag.
+_FLAG: Final = re.compile(r"--[A-Za-z]")
+
 _MOST_NESTED: Final = 4
 # A text that begins with a table of Bottlerocket's settings, or with one of them.
 _TOML: Final = re.compile(r'\s*(?:#[^\n]*\n\s*)*(?:\[\s*settings\s*[\].]|settings\s*\.[\w.\s"-]*=)')
@@ -93,6 +98,8 @@ class KubeletFlags(Record):
     def over(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields of a file with those that the flags set in their place."""
         merged = {**fields, **self.fields}
+        if "evictionHard" in self.fields:  # the defaults are put beside what the file says only
+            merged.pop("mergeDefaultEvictionSettings", None)
         if self.feature_gates:
             merged["featureGates"] = {**(fields.get("featureGates") or {}), **self.feature_gates}
         return merged
@@ -157,7 +164,12 @@ def _values(arguments: Iterable[str]) -> defaultdict[str, str]:
             continue
 
         if not equals:
-            value = next(iterator, "")
+            following = next(iterator, None)
+            if following is None:
+                raise InputError(
+                    f"expected a value behind the kubelet's flag --{name}, got nothing"
+                )
+            value = following
         separator = table[name].get("joined")
         if separator and name in values:
             value = f"{values[name]}{separator}{value}"
@@ -274,7 +286,8 @@ def read_configuration(text: str | bytes, source: str) -> Configuration:
     """
     content = _Content()
     with errors_in(source):
-        _read_text(text, "", content, 0)
+        for user_data in _user_data(text):
+            _read_text(user_data, "", content, 0)
 
     if not content.fields and not content.flags:
         passed_over = some_of(content.passed_over) or "nothing"
@@ -302,6 +315,14 @@ def read_configuration(text: str | bytes, source: str) -> Configuration:
         warn(f"passed over in {source}: {some_of(content.passed_over)}")
 
     return Configuration(fields, content.platform)
+
+
+def _user_data(text: str | bytes) -> list[str] | list[str | bytes]:
+    """Return the parts of user data of MIME; else the text."""
+    plain = utf8_of(text) if isinstance(text, bytes) else text
+    if isinstance(plain, bytes):
+        plain = plain.decode("utf-8", "replace")
+    return _parts(plain) if len(plain) <= TEXT_LIMIT and _MIME.match(plain) else [text]
 
 
 def _different(parts: list[tuple[str, Any]]) -> int:
@@ -341,6 +362,8 @@ def _read_text(text: str | bytes, name: str, content: _Content, depth: int) -> N
     flags = _flags_of_text(text)
     if flags:
         _take_flags(flags, name or "the flags", content)
+    elif name and reason is not None and isinstance(text, str) and _KIND in text:
+        content.passed_over.append(f"{name} ({reason})")
     elif name:
         content.passed_over.append(name)
     elif reason is not None:
@@ -382,7 +405,7 @@ def _flags_of_text(text: str | bytes) -> list[str]:
     """Return the words of a text that has flags and no documents in it."""
     if isinstance(text, bytes):
         text = text.decode("utf-8", "replace")
-    if "--" not in text or _OBJECT.search(text):
+    if not _FLAG.search(text) or _OBJECT.search(text):
         return []
     return words_in_text(text)
 
@@ -526,20 +549,36 @@ def _take_document(value: Any, _: str, content: _Content, depth: int) -> None:
 
 
 def _take_whole(value: Any, name: str, content: _Content, _: int) -> None:
-    """Take a KubeletConfiguration, as a kubelet decodes it."""
-    if isinstance(value, Mapping) and (
-        value.get("kind") == _KIND or known_names(_KIND) & value.keys()
-    ):
+    """Take a KubeletConfiguration, as a kubelet decodes it.
+
+    Raises:
+        InputError: it has a number where a kubelet takes the text of a quantity only.
+    """
+    if not isinstance(value, Mapping):
+        return
+
+    for field_name in _TEXT_MAPS:
+        amounts = value.get(field_name)
+        for resource, amount in amounts.items() if isinstance(amounts, Mapping) else ():
+            if isinstance(amount, int | float) and not isinstance(amount, bool):
+                place = f'{field_name}["{resource}"]'
+                raise InputError.at(place, f'a string such as "{amount}"', amount)
+
+    _take_known(value, name, content)
+
+
+def _take_known(value: Mapping[str, Any], name: str, content: _Content) -> None:
+    """Take a KubeletConfiguration, or fields of one."""
+    if value.get("kind") == _KIND or known_names(_KIND) & value.keys():
         content.fields.append((name, value))
 
 
-def _take_fields(value: Any, name: str, content: _Content, depth: int) -> None:
+def _take_fields(value: Any, name: str, content: _Content, _: int) -> None:
     """Take the fields of a platform's object, if there are any."""
     if not isinstance(value, Mapping):
         return
 
-    fields = fields_of_platform(value, name)
-    _take_whole(fields, name, content, depth)
+    _take_known(fields_of_platform(value, name), name, content)
 
 
 def _take_settings(value: Any, name: str, content: _Content, _: int) -> None:

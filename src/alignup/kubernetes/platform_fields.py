@@ -266,16 +266,21 @@ def fields_of_kubespray(variables: Mapping[str, Any], where: str) -> dict[str, A
     fields: dict[str, Any] = {}
     for name, value in _with_text_keys(variables):
         if name in _KUBESPRAY:
-            fields[_KUBESPRAY[name]] = value
+            field = _KUBESPRAY[name]
+            if fields.setdefault(field, value) != value:
+                expected = f"{fields[field]!r}, as another variable sets {field}"
+                raise InputError.at(f"{name} of {where}", expected, value)
         elif name == "kubelet_feature_gates" and isinstance(value, list):
-            pairs = (str(gate).partition("=") for gate in value)
-            fields["featureGates"] = {gate: is_on.lower() == "true" for gate, _, is_on in pairs}
+            fields["featureGates"] = dict(_kubespray_gate(str(gate), where) for gate in value)
         elif name.startswith("kubelet_") and _is_decisive(name.removeprefix("kubelet_")):
             _refuse(name, (), where)
 
     for field, (prefix, defaults) in _KUBESPRAY_RESERVED.items():
         names = {part: f"{prefix}_{part}_reserved" for part in defaults}
-        if variables.get(f"{prefix}_reserved") is True or variables.keys() & set(names.values()):
+        is_on = variables.get(f"{prefix}_reserved", False)
+        if not isinstance(is_on, bool):
+            raise InputError.at(f"{prefix}_reserved of {where}", "true or false", is_on)
+        if is_on or variables.keys() & set(names.values()):
             fields[field] = {
                 part: variables.get(name, defaults[part]) for part, name in names.items()
             }
@@ -284,3 +289,11 @@ def fields_of_kubespray(variables: Mapping[str, Any], where: str) -> dict[str, A
         fields |= _mapping(variables, name, where)
 
     return fields
+
+
+def _kubespray_gate(text: str, where: str) -> tuple[str, bool]:
+    """Return the gate of a text such as `MemoryQoS=true`, and whether it is on."""
+    gate, _, value = text.partition("=")
+    if value.lower() not in {"true", "false"}:
+        raise InputError.at(f"kubelet_feature_gates of {where}", "GATE=true or GATE=false", text)
+    return gate, value.lower() == "true"

@@ -6,6 +6,7 @@ import base64
 import gzip
 import json
 import quopri
+import re
 import warnings
 from contextlib import suppress
 from email.message import EmailMessage
@@ -837,3 +838,44 @@ def test_every_place_of_the_table_is_read_in_a_way_that_there_is(kind, path):
 
     with pytest.raises(InputError, match=r"^expected"):
         configuration_fields(json.dumps(document), "f")
+
+
+@pytest.mark.parametrize("name", ["kubeReserved", "systemReserved", "evictionHard"])
+@pytest.mark.parametrize("write", ["kind: KubeletConfiguration\n{}", "kubeletconfig:\n  {}"])
+def test_a_number_where_a_kubelet_takes_a_text_is_refused(name, write):
+    text = write.format(f"{name}: {{memory.available: 1}}")
+    message = f'expected a string such as "1", got 1 at {name}["memory.available"] in k'
+    with pytest.raises(InputError, match=re.escape(message)):
+        read_configuration(text, "k")
+
+
+def test_a_flag_without_its_value_is_refused():
+    message = "expected a value behind the kubelet's flag --cpu-manager-policy, got nothing in k"
+    with pytest.raises(InputError, match=message):
+        read_configuration("--reserved-cpus=0 --cpu-manager-policy", "k")
+
+
+def test_separators_of_documents_are_no_flags():
+    with pytest.raises(InputError, match="got nothing in k"):
+        read_configuration("---\n---\n", "k")
+
+
+def test_user_data_may_be_the_whole_text():
+    text = user_data("#cloud-config\nkubelet-arg: [max-pods=9]\n")
+    assert read_configuration(text, "k").fields == {"maxPods": 9}
+    assert read_configuration(text.encode(), "k").fields == {"maxPods": 9}
+
+
+def test_why_a_configuration_within_a_document_cannot_be_read_is_said():
+    text = '{"kind": "KubeletConfiguration", "maxPods": 9'
+    document = json.dumps({"kind": "ConfigMap", "data": {"kubelet": text}})
+    with pytest.raises(
+        InputError, match=r"got kubelet of a ConfigMap \(expected YAML or JSON, but"
+    ):
+        read_configuration(document, "k")
+
+
+def test_thresholds_of_a_flag_stand_without_the_defaults():
+    flags = read_flags(["--eviction-hard=pid.available<5%"])
+    file = {"evictionHard": {}, "mergeDefaultEvictionSettings": True}
+    assert flags.over(file) == {"evictionHard": {"pid.available": "5%"}}

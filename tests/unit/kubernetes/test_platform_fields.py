@@ -188,6 +188,23 @@ def test_variables_of_kubespray(variables, fields):
     assert fields_of_kubespray(variables, "p") == fields
 
 
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        ({"kubelet_feature_gates": ["A=yes"]}, "GATE=true or GATE=false, got 'A=yes' at kubelet_f"),
+        ({"kubelet_feature_gates": ["A"]}, "GATE=true or GATE=false, got 'A' at kubelet_feature_"),
+        ({"kube_reserved": "true"}, "true or false, got 'true' at kube_reserved of p"),
+        (
+            {"kubelet_reserved_system_cpus": "0", "reserved_system_cpus": "1"},
+            "expected '0', as another variable sets reservedSystemCPUs, got '1' at reserved_system",
+        ),
+    ],
+)
+def test_variables_of_kubespray_that_are_refused(variables, message):
+    with pytest.raises(InputError, match=message):
+        fields_of_kubespray(variables, "p")
+
+
 def test_a_variable_that_may_decide_is_read_or_refused():
     with pytest.raises(InputError, match="'kubelet_topology_policy' of p may decide"):
         fields_of_kubespray({"kubelet_topology_policy": "none"}, "p")
