@@ -121,6 +121,9 @@ class Answers:
         """
         self.holds.begin(pod, now)
         filtered = self._filter(pod, names, now)
+        if pod.pod.uid in self.state.pods:  # a hold in its place would end, and free what it has
+            return filtered
+
         refused = self.holds.offer(pod, filtered.passed, self.prioritize, now)
         if not refused:
             return filtered
@@ -135,10 +138,11 @@ class Answers:
         self.waiting.pop(uid, None)
         keep_newest(self.asked, uid, pod)
 
-        # the scheduler has no answer, yet the server may have bound it, or do so later
-        if uid in self.state.assumed:
+        # the scheduler has no answer, yet the server has bound it, or may do so later
+        if uid in self.state.pods:
             node = self.state.pods[uid].node
-            why = f"NUMA: the pod may be bound to node {node}"
+            is_or_may_be = "may be" if uid in self.state.assumed else "is"
+            why = f"NUMA: the pod {is_or_may_be} bound to node {node}"
             others = [name for name in names if name != node]
             passed = [name for name in names if name == node]
             return Filtered(passed, unresolvable=dict.fromkeys(others, why))

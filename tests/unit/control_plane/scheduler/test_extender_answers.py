@@ -378,6 +378,14 @@ def test_a_pod_that_nobody_asks_for_any_more_waits_no_longer(answers) -> None:
     assert not answers.waiting
 
 
+def test_a_pod_that_was_seen_to_be_bound_goes_nowhere_else(answers) -> None:
+    """Its scheduler is behind; no node is asked, which would know it already."""
+    answers.state.pod_seen(watched("p", "exact-a", cpu=3, gpu=1), 0)
+    answer = answers.filter(watched("p", cpu=9, gpu=1), ALL, 0)
+    assert answer.passed == ["exact-a"]
+    assert answer.unresolvable == dict.fromkeys(ALL[1:], "NUMA: the pod is bound to node exact-a")
+
+
 def test_a_pod_that_is_asked_for_again_goes_where_it_may_be_bound_or_nowhere(answers) -> None:
     """Its scheduler has lost an answer, but the server has bound it, or may do so yet."""
     answers.state.assume(watched("p", "exact-a", cpu=3, gpu=1), 0)

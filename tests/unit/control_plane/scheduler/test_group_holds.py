@@ -101,6 +101,22 @@ def test_a_node_that_a_member_holds_takes_equal_ones_only() -> None:
     assert answers.state.assumed == {}
 
 
+def test_a_member_that_may_be_bound_is_not_let_go_when_it_is_asked_for_again() -> None:
+    """Its scheduler has lost the answer to its binding, and asks as often as it likes."""
+    answers = answers_of(*NAMES)
+    pod = member("m0")
+    (name,) = answers.filter(pod, NAMES, 0).passed
+    answers.holds.end(pod.pod.uid)
+    answers.state.assume(replace(pod, node=name), 0)
+    answers.forget(pod.pod.uid)
+
+    for now in (1, 2):
+        assert answers.filter(pod, NAMES, now).passed == [name]
+    answers.woken(10)
+    assert answers.state.pods.keys() == {pod.pod.uid}
+    assert answers.filter(watched("other", cpu=4), [name], 10).passed == []
+
+
 def test_a_member_that_is_gone_holds_nothing() -> None:
     answers = answers_of("a")
     assert answers.filter(member("m0"), ["a"], 0).passed == ["a"]
