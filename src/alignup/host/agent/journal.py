@@ -17,6 +17,7 @@ import os
 import re
 import zlib
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -37,6 +38,12 @@ VERSION: Final = 1
 _LARGEST: Final = 8 << 20
 _CHECKSUM: Final = 8
 _MOST_ENDS: Final = 4096
+# Bytes that are looked through for the end of an entry, all tries together.
+_MOST_LOOKED_AT: Final = 1 << 28
+# Places in a line at which it may be two: one is, where its newline was damaged.
+_MOST_JOINTS: Final = 16
+# The beginning of an entry.
+_BEGINNING: Final = re.compile(rb"[0-9a-f]{8} \{")
 # Two entries with something else than a newline between them.
 _JOINED: Final = re.compile(rb"\}.(?=[0-9a-f]{8} \{)", re.DOTALL)
 
@@ -68,6 +75,12 @@ class Damage(NamedTuple):
         """The number of the line behind it."""
         return self.line + self.text.count(b"\n") + 1
 
+    @property
+    def is_of_one_entry(self) -> bool:
+        """Whether one entry was there, and not several that were cut off or written over."""
+        is_there = bool(self.text) and b"\0" not in self.text
+        return is_there and len(_BEGINNING.findall(self.text)) <= 1
+
 
 class Reading(NamedTuple):
     """What a journal says.
@@ -91,18 +104,22 @@ def read_entries(text: bytes, where: str) -> Reading:
     """
     *promised, tail = text.split(b"\n")
     entries: list[Began | record.Entry] = []
-    damage: list[Damage] = []
+    # By the first of several that follow each other, lines that cannot be read: they may be one
+    # entry with a newline in it.
+    unreadable: dict[int, list[bytes]] = {}
+    first = 0
     for number, line in enumerate(promised, 1):
         line_entries = _entries_of(line)
-        if line_entries:
+        is_misplaced = number > 1 and any(isinstance(entry, Began) for entry in line_entries)
+        if line_entries and not is_misplaced:
             entries += line_entries
-        elif damage and damage[-1].end == number:
-            # one entry with a newline in it
-            earlier = damage.pop()
-            damage.append(Damage(earlier.line, earlier.text + b"\n" + line))
-        else:
-            damage.append(Damage(number, line))
+            first = 0
+            continue
 
+        first = first or number
+        unreadable.setdefault(first, []).append(line)
+
+    damage = [Damage(number, b"\n".join(lines)) for number, lines in unreadable.items()]
     tail_entries, is_torn = _unfinished(tail)
     entries += tail_entries
     began = next((entry for entry in entries if isinstance(entry, Began)), None)
@@ -143,7 +160,9 @@ def settled(
     unreadable = f"line {lines} of the journal cannot be read"
     notice = f"{unreadable}; {evidence_notice or 'running processes show no other lease'}"
     has_all = promised_leases is not None and len(table.leases) >= promised_leases
-    if has_all and len(reading.damage) == 1:
+    # of several entries, one may have freed a lease that is in the table, and another given one
+    is_sure = not reading.table.leases or reading.damage[0].is_of_one_entry
+    if has_all and len(reading.damage) == 1 and is_sure:
         return table, notice, reading.lost
 
     return table, notice, f"{unreadable}, and may have recorded a lease"
@@ -306,7 +325,7 @@ def _entries_of(line: bytes) -> list[Began | record.Entry]:
     if entry is not None:
         return [entry]
 
-    for separator in _JOINED.finditer(line):
+    for separator in islice(_JOINED.finditer(line), _MOST_JOINTS):
         first = _entry_of(line[: separator.start() + 1])
         second = _entry_of(line[separator.end() :])
         if first is not None and second is not None:
@@ -326,7 +345,8 @@ def _unfinished(tail: bytes) -> tuple[list[Began | record.Entry], bool]:
 
     # the newline of a promised line may be what is damaged
     ends = [brace.end() for brace in re.finditer(rb"\}", tail)]
-    for end in ends[-_MOST_ENDS:]:
+    most = min(_MOST_ENDS, _MOST_LOOKED_AT // max(1, len(tail)))
+    for end in ends[-most:] if most else ():
         entries = _entries_of(tail[:end])
         if entries:
             return entries, end + 1 < len(tail)

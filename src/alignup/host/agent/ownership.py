@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 # Bytes of the first line of the lock file; the second line is the socket.
 _NOTE = 121
+# Bytes of a journal that is read: one is made anew long before.
+_LARGEST = 1 << 29
 _REPAIR = "nothing is given until `alignup agent --repair` has been used"
 
 
@@ -279,8 +281,14 @@ class Ownership:
             suppress(FileNotFoundError),
             os.fdopen(open_own(self.journal, os.O_RDONLY), "rb") as file,
         ):
-            text = file.read()
+            text = file.read(_LARGEST + 1)
             inode = os.fstat(file.fileno()).st_ino
+
+        if len(text) > _LARGEST:
+            raise InputError(
+                f"the journal {self.journal} is larger than {_LARGEST} bytes: move it away, and "
+                "start the agent again, which then looks for the leases of running processes"
+            )
 
         if not inode:
             return Reading(LeaseTable(), (Damage(1, b""),)), b""

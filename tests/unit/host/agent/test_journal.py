@@ -16,7 +16,14 @@ from hypothesis import strategies as st
 
 from alignup.errors import InputError
 from alignup.host.agent import journal as module
-from alignup.host.agent.journal import Journal, line_of, read_entries, settled, write_journal
+from alignup.host.agent.journal import (
+    Began,
+    Journal,
+    line_of,
+    read_entries,
+    settled,
+    write_journal,
+)
 from alignup.host.leases.record import (
     Freed,
     Given,
@@ -336,3 +343,45 @@ def test_the_file_is_made_anew_at_its_limit(path, monkeypatch, size, is_new):
 
     asyncio.run(work())
     assert (path.stat().st_ino != inode) == is_new
+
+
+@pytest.mark.parametrize("order", [(1, 2, 0), (0, 1, 2, 0), (0, 0, 1, 2)])
+def test_a_table_elsewhere_than_in_the_first_line_is_damage(order):
+    """A new file has a table, and no entry does: lines that are out of order lose no lease."""
+    leases = (leasing.record("one"), leasing.record("two"))
+    lines = [line_of(Began(1, LeaseTable(MACHINE))), *(line_of(Given(lease)) for lease in leases)]
+    reading = read_entries(b"".join(lines[number] for number in order), "j")
+    assert len(reading.damage) == 1
+    assert reading.table.leases == leases
+    assert settled(reading, ())[2]
+
+
+def test_lines_that_follow_each_other_are_one_damage():
+    text = b"".join(line_of(Given(leasing.record(str(number)))) for number in range(300))
+    reading = read_entries(text.replace(b"\n", b"\r\n"), "j")
+    (damage,) = reading.damage
+    assert (damage.line, damage.end) == (1, 301)
+    assert damage.text == text.replace(b"\n", b"\r\n")[:-1]
+
+
+@pytest.mark.parametrize("end", [b"", b"\n"])
+def test_damage_is_looked_through_a_few_times_only(monkeypatch, end):
+    tries = []
+    monkeypatch.setattr(module, "_entry_of", tries.append)
+    monkeypatch.setattr(module, "_MOST_LOOKED_AT", 100_000)
+    text = b"}x00000000 {" * 1000
+    assert read_entries(text + end, "j").table == LeaseTable()
+    assert len(tries) <= 500
+
+
+@pytest.mark.parametrize("fill", [b"\0", b"x"])
+def test_several_lines_that_are_written_over_may_have_given_a_lease(fill):
+    """One of them may have freed another one, so that there are as many as before."""
+    one, two = leasing.record("one"), leasing.record("two")
+    lost = [line_of(Freed(one.id)), line_of(Given(two))]
+    if fill == b"x":
+        gone = b"".join(line.replace(b'"type"', b'"tipe"') for line in lost)
+    else:
+        gone = fill * (len(b"".join(lost)) - 1) + b"\n"
+    text = line_of(Began(1, LeaseTable(MACHINE, (one,)))) + gone
+    assert settled(read_entries(text, "j"), (), 1)[2]

@@ -12,11 +12,12 @@ import msgspec
 import pytest
 
 from alignup.errors import InputError
+from alignup.host.agent import ownership as module
 from alignup.host.agent.journal import Reading, line_of, read_entries, write_journal
 from alignup.host.agent.ownership import Ownership
 from alignup.host.leases.evidence import evidence_file, evidence_of, show_evidence
 from alignup.host.leases.file import AgentOwnsError, LeaseFile, encode_table
-from alignup.host.leases.record import Given, LeaseTable, MachineIdentity, Waiter
+from alignup.host.leases.record import Freed, Given, LeaseTable, MachineIdentity, Waiter
 from alignup.host.processes.identity import identify
 from alignup.machine.cpuset import CPUSet
 from inputs import leasing
@@ -116,6 +117,38 @@ def test_without_its_journal_an_agent_knows_what_processes_show(file, socket, da
     assert "line 1 of the journal cannot be read; " in said[0]
     assert "found again from running processes: shown (pid" in said[0]
     os.close(descriptor)
+    second.close()
+
+
+def test_as_many_leases_as_there_were_need_not_be_the_same(file, socket):
+    """What was cut off has freed one lease, and given another one."""
+    first = Ownership(file)
+    first.take_over(MACHINE, socket, pytest.fail)
+    size = write_journal(first.journal, LeaseTable(MACHINE, (leasing.record("one"),)))
+    one, two = leasing.record("one"), leasing.record("two")
+    with first.journal.open("ab") as journal:
+        journal.write(line_of(Freed(one.id)) + line_of(Given(two)))
+        journal.flush()
+        first.wrote(journal.fileno(), 1)
+    os.truncate(first.journal, size)
+    first.close()
+
+    second, said = Ownership(file), []
+    second.take_over(MACHINE, socket, said.append)
+    assert "line 2 of the journal cannot be read, and may have recorded a lease" in second.lost
+    second.close()
+
+
+def test_a_journal_of_any_size_is_not_read(file, socket, monkeypatch):
+    first = Ownership(file)
+    first.take_over(MACHINE, socket, pytest.fail)
+    first.close()
+    monkeypatch.setattr(module, "_LARGEST", first.journal.stat().st_size - 1)
+    second = Ownership(file)
+    with pytest.raises(
+        InputError, match=r"the journal .*\.journal is larger than .*: move it away"
+    ):
+        second.take_over(MACHINE, socket, pytest.fail)
     second.close()
 
 
