@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from alignup.control_plane.gates.keeper import Keeper
     from alignup.control_plane.gates.scheduler_rules import NodeLoad
     from alignup.control_plane.gates.waiting_groups import WaitingGroup
-    from alignup.control_plane.gates.waiting_pods import WaitingPod
+    from alignup.control_plane.gates.waiting_pods import Kind, WaitingPod
     from alignup.control_plane.scheduler.node_state import ExactMember
     from alignup.kubernetes.node_fit import NodeObject
     from alignup.node import Node
@@ -226,6 +226,8 @@ class _Clearing:
         self._node = node
         self._load = load
         self._leaving = [pod for pod in bound if pod.is_leaving]
+        # By kind, what `fewest_for` says of the node as it is.
+        self._fewest: dict[Kind, list[WatchedPod] | None] = {}
 
     @property
     def importance(self) -> tuple[int, str]:
@@ -234,6 +236,12 @@ class _Clearing:
 
     def fewest_for(self, pod: WaitingPod, rules: Rules) -> list[WatchedPod] | None:
         """Return who has to go for one more member; None: the end of all is not enough."""
+        if pod.kind not in self._fewest:
+            self._fewest[pod.kind] = self._find_fewest(pod, rules)
+        return self._fewest[pod.kind]
+
+    def _find_fewest(self, pod: WaitingPod, rules: Rules) -> list[WatchedPod] | None:
+        """Return what `fewest_for` does, for the members and victims that there are."""
         there = self._with_members(self.victims, self.members)
         staying = {bound.pod.uid: bound for bound in self.going if bound not in self.victims}
         if there is None:
@@ -250,6 +258,7 @@ class _Clearing:
     def admit(self, pod: WaitingPod) -> bool:
         """Let one more member come; return whether there is room for it."""
         self.members.append(pod)
+        self._fewest.clear()
         return self._fits(self.victims, self.members)
 
     def spare(self, rules: Rules) -> None:

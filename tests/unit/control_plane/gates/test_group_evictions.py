@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from alignup.control_plane.gates import group_evictions as module
 from alignup.control_plane.gates.decisions import Plan
 from alignup.control_plane.gates.preemption import Preemption
 from inputs.evictions import bound, budget, keeper_of
@@ -264,3 +265,14 @@ def test_for_members_that_differ_who_goes_goes_for_all_of_them(seed) -> None:
     for name in names:
         end(keeper, name, 12)
     assert sum(isinstance(decision, Plan) for decision in keeper.decide(13)) == len(group)
+
+
+def test_a_node_is_looked_through_again_only_after_a_member_came_there(monkeypatch) -> None:
+    looks = []
+    fewest = module.fewest_victims
+    monkeypatch.setattr(module, "fewest_victims", lambda *about: looks.append(1) or fewest(*about))
+    names = [f"n{number}" for number in range(8)]
+    keeper = keeper_of(full(*names))
+    come(keeper, *gang(8, cpu=4))
+    assert planned(keeper) == sorted(f"{name}4" for name in names)
+    assert len(looks) <= 2 * len(names)
