@@ -5,6 +5,10 @@ by its own clock, when it could not for a while: before anybody else may take ov
 takes over when it has seen no change of the lease for as long as the lease says, by its own clock,
 so that clocks need not agree. Each write names the version that was read: of two candidates one
 succeeds.
+
+A lease that is deleted, or whose holder somebody takes out, is not free yet: who led learns of it
+only when it reads the lease. It takes that again; others wait as long as a lease lasts, from the
+moment at which they saw it.
 """
 
 from __future__ import annotations
@@ -30,7 +34,7 @@ from alignup.control_plane.api_server.api_client import (
 )
 from alignup.control_plane.api_server.objects import decode_pod
 from alignup.control_plane.api_server.watch import decode_list
-from alignup.errors import AlignupError
+from alignup.errors import AlignupError, sentence_of
 from alignup.kubernetes.wire import Metadata
 from alignup.records import Record
 from alignup.text.json_text import decode_json
@@ -39,6 +43,8 @@ _LOG: Final = logging.getLogger(__name__)
 # The label of the pod that leads: the Service selects it.
 LEADER: Final = "alignup.dev/leader"
 _LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces"
+# Seconds that a lease lasts which was given back: at least one.
+_GIVEN_BACK: Final = 1
 # Go on while the process or the machine is stopped.
 _SECONDS: Final = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
 
@@ -64,6 +70,13 @@ class _Spec(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
     acquire_time: str | None = None
     renew_time: str | None = None
     lease_transitions: int = 0
+
+    @property
+    def is_given_back(self) -> bool:
+        """Whether its holder has given it back; one that was edited has more in it, or less."""
+        is_emptied = not self.holder_identity and self.acquire_time is None
+        lasts_on = self.renew_time is None or self.lease_duration_seconds != _GIVEN_BACK
+        return is_emptied and not lasts_on
 
 
 class _Lease(msgspec.Struct):
@@ -104,7 +117,7 @@ class Leader:
 
         # The lease as it was read last, and when it became so, by the clock.
         self._seen = _Spec()
-        self._seen_at = 0.0
+        self._seen_at = float("-inf")
         self._renewed = float("-inf")
 
         # Asked by a process that ends before it gives the lease back; it keeps that if the answer
@@ -123,22 +136,30 @@ class Leader:
 
     @property
     def holder(self) -> str:
-        """The identity of the process that leads, as far as it is known; empty: none."""
-        return self._seen.holder_identity
+        """The identity of the process that leads, as far as it is known; empty: none.
+
+        It is one short line, whoever has written it.
+        """
+        return sentence_of(self._seen.holder_identity)
 
     async def run(self) -> None:
         """Try to lead, and go on leading, until cancelled.
 
-        Then let another process take over at once.
+        Then let another process take over at once. The same error is said once, until something
+        else comes of a try.
         """
+        fault = ""
         try:
             while True:
                 led = self.leads
                 try:
                     async with asyncio.timeout(self.terms.renew):
                         await self._try()
+                    fault = ""
                 except (AlignupError, TimeoutError) as error:
-                    self._api.complain(f"lease {self._name}: {str(error) or 'no answer'}")
+                    before, fault = fault, str(error) or "no answer"
+                    if fault != before:
+                        self._api.complain(f"lease {self._name}: {fault}")
 
                 if led and not self.leads:
                     self._api.complain(f"lease {self._name}: this process leads no longer")
@@ -181,11 +202,15 @@ class Leader:
 
         async with asyncio.timeout(self.terms.retry):
             lease = await self._get()
-            if is_settled and lease.spec.holder_identity == self.identity:
-                _LOG.info("lease %s: this process gives it back", self._name)
+            while is_settled and lease.spec.holder_identity == self.identity:
                 moment = now(precise=True)
-                free = _Spec("", 1, None, moment, lease.spec.lease_transitions)
-                await self._put(free, lease.metadata.resource_version)
+                free = _Spec("", _GIVEN_BACK, None, moment, lease.spec.lease_transitions)
+                if await self._put(free, lease.metadata.resource_version):
+                    _LOG.info("lease %s: this process gives it back", self._name)
+                    return
+
+                # a renewal that was under way came first
+                lease = await self._get()
 
     async def _try(self) -> None:
         """Take or renew the lease if that is allowed.
@@ -195,16 +220,19 @@ class Leader:
         """
         begun = self._clock()
         lease = await self._get()
+        holder = lease.spec.holder_identity
         if lease.spec != self._seen:
-            if lease.spec.holder_identity not in {self._seen.holder_identity, self.identity}:
-                _LOG.info("lease %s: %s leads", self._name, lease.spec.holder_identity or "nobody")
+            is_news = holder not in {self._seen.holder_identity, self.identity}
             self._seen = lease.spec
             self._seen_at = self._clock()
+            if is_news:
+                _LOG.info("lease %s: %s leads", self._name, self.holder or "nobody")
 
-        lasts = self._seen_at + lease.spec.lease_duration_seconds > self._clock()
-        if lasts and lease.spec.holder_identity not in {"", self.identity}:
+        if holder != self.identity:
+            led = self.leads
             self._renewed = float("-inf")  # its clock may have stood still
-            return
+            if self._lasts(lease.spec) and (holder or not led):
+                return
 
         version = lease.metadata.resource_version
         spec = self._renewed_spec(lease)
@@ -215,12 +243,19 @@ class Leader:
         self._seen_at = self._clock()
         if not self.leads:
             self.term += 1
-            self.was_handed_over = bool(version) and not lease.spec.holder_identity
+            self.was_handed_over = lease.spec.is_given_back
             _LOG.info(
                 "lease %s: %s leads now, in its term %d", self._name, self.identity, self.term
             )
 
         self._renewed = begun  # not later than the server counts
+
+    def _lasts(self, spec: _Spec) -> bool:
+        """Return whether somebody may lead by a lease that is not of this process."""
+        seconds = spec.lease_duration_seconds
+        if not spec.holder_identity:
+            seconds = 0 if spec.is_given_back else self.terms.lease
+        return self._clock() - self._seen_at < seconds
 
     def _renewed_spec(self, lease: _Lease) -> _Spec:
         """Return what to write into a lease that this process takes or renews."""
@@ -246,6 +281,9 @@ class Leader:
         """Create the lease, or replace the version that was read.
 
         Return whether no other process was faster.
+
+        Raises:
+            AlignupError: the server refuses, or answers with something else than what was written.
         """
         metadata = {"name": self._name, "namespace": self._namespace, "resourceVersion": version}
         body = {
@@ -261,8 +299,9 @@ class Leader:
             path = object_path(self._collection, self._name)
 
         with accepting(CONFLICT):
-            await self._api.request(method, path, body)
-            return True
+            text = await self._api.request(method, path, body)
+            written = decode_json(text, "the Lease that was written", kind=_Lease).spec
+            return written.holder_identity == spec.holder_identity
 
         return False
 

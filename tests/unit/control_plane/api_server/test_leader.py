@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, suppress
 
 import aiohttp
 import pytest
+from aiohttp import web
 
 from alignup.control_plane.api_server.api_client import ApiError
 from alignup.control_plane.api_server.leader import LEADER, Leader, Terms, label_leader
@@ -225,6 +226,138 @@ def test_a_lease_lasts_as_long_as_it_says() -> None:
                 await until(lambda: leader.leads)
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("is_deleted", [True, False])
+def test_a_lease_that_somebody_takes_from_its_holder_is_not_free_at_once(is_deleted) -> None:
+    """As by `kubectl delete lease`, or `kubectl edit`: who led has not read it yet."""
+
+    async def scenario() -> None:
+        async with two() as (stub, first, second, line):
+            await until(lambda: second.holder == "first")
+            line.is_cut = True
+            if is_deleted:
+                await stub.delete(LEASES, "extender", "ns")
+            else:
+                lease = stub.get(LEASES, "extender", "ns")
+                lease["spec"]["holderIdentity"] = ""
+                await stub.put(LEASES, lease)
+            await until(lambda: second.leads)
+            assert (first.leads, second.was_handed_over) == (False, False)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("is_deleted", [True, False])
+def test_a_leader_whose_lease_is_free_takes_it_in_a_term_of_its_own(is_deleted) -> None:
+    """As one whose clock stood still while another one led, which gave the lease back."""
+
+    async def scenario() -> None:
+        stub = ApiStub()
+        async with served(stub) as api:
+            first = Leader(api, "ns", "extender", "first", terms=LONG, clock=lambda: 1000.0)
+            await first._try()
+            assert (first.leads, first.term) == (True, 1)
+            if is_deleted:
+                await stub.delete(LEASES, "extender", "ns")
+            else:
+                second, _ = candidate(api, "second", LONG)
+                lease = stub.get(LEASES, "extender", "ns")
+                lease["spec"] |= {"holderIdentity": "second"}
+                await stub.put(LEASES, lease)
+                await second._give_back()
+            await first._try()
+            assert (first.leads, first.term) == (True, 2)
+            assert first.was_handed_over is not is_deleted
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("duration", [2**31 - 1, 10**400], ids=["longest", "beyond"])
+def test_a_lease_of_any_length_is_waited_for(duration) -> None:
+    async def scenario() -> None:
+        stub = ApiStub()
+        spec = {"holderIdentity": "other", "leaseDurationSeconds": duration}
+        await stub.put(LEASES, {"metadata": {"name": "extender", "namespace": "ns"}, "spec": spec})
+        async with served(stub) as api:
+            leader, _ = candidate(api, "first")
+            async with running(leader.run()):
+                await until(lambda: leader.holder == "other")
+                await stub.delete(LEASES, "extender", "ns")
+                await until(lambda: leader.leads)
+
+    asyncio.run(scenario())
+
+
+def test_the_holder_is_told_in_one_short_line_whatever_it_is_called(caplog) -> None:
+    async def scenario() -> None:
+        stub = ApiStub()
+        spec = {"holderIdentity": "x\nWARNING y" + "z" * (1 << 20), "leaseDurationSeconds": 60}
+        await stub.put(LEASES, {"metadata": {"name": "extender", "namespace": "ns"}, "spec": spec})
+        async with served(stub) as api:
+            leader, _ = candidate(api, "first")
+            await leader._try()
+            assert leader.holder.startswith("x\\nWARNING yz")
+            assert len(leader.holder) < 3000
+
+    with caplog.at_level("INFO", "alignup"):
+        asyncio.run(scenario())
+    assert [len(message) < 3000 for message in caplog.messages] == [True]
+    assert caplog.messages[0].isprintable()
+
+
+@pytest.mark.parametrize("answer", ["{}", "<html></html>", '{"metadata": {}}'])
+def test_an_answer_that_is_not_the_lease_that_was_written_lets_nobody_lead(answer) -> None:
+    """As that of a proxy in between, with the status 200."""
+    said: list[str] = []
+
+    class Stub(ApiStub):
+        async def handle(self, request):
+            if request.method == "GET" or self.refusals:
+                return await super().handle(request)
+            return web.Response(text=answer)
+
+    async def scenario() -> None:
+        async with served(Stub(), said.append) as api:
+            leader, _ = candidate(api, "first")
+            async with running(leader.run()):
+                await asyncio.sleep(0.3)
+                assert not leader.leads
+
+    asyncio.run(scenario())
+    assert len(said) == (answer != '{"metadata": {}}')
+
+
+def test_a_lease_is_given_back_though_a_renewal_comes_in_between() -> None:
+    async def scenario() -> None:
+        stub = ApiStub()
+        async with served(stub) as api:
+            leader, _ = candidate(api, "first", LONG)
+            async with running(leader.run()):
+                await until(lambda: leader.leads)
+                stub.refused_writes[LEASES] = [409]
+            assert stub.refused_writes[LEASES] == []
+            assert stub.get(LEASES, "extender", "ns")["spec"].get("holderIdentity", "") == ""
+
+    asyncio.run(scenario())
+
+
+def test_the_same_error_is_said_once_until_a_try_ends_in_another_way() -> None:
+    said: list[str] = []
+
+    async def scenario() -> None:
+        stub = ApiStub()
+        async with served(stub, said.append) as api:
+            leader, _ = candidate(api, "first", LONG)
+            stub.refusals = [503, 503, 503, 403]
+            async with running(leader.run()):
+                await until(lambda: leader.leads)
+                stub.refusals = [503, 503]
+                await until(lambda: not stub.refusals)
+                await asyncio.sleep(0.2)
+
+    asyncio.run(scenario())
+    assert [message.split(": ")[2] for message in said] == ["503", "403", "503"]
 
 
 def test_of_many_that_want_the_same_version_one_gets_it() -> None:
