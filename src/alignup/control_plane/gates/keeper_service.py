@@ -4,7 +4,7 @@ Only the leader writes. **A late patch of a leader that was stopped** would let 
 that a later leader has given to another one. So every patch of a pod names the version that was
 read, and a new leader first writes an annotation into each pod that waits: what was sent before is
 then refused by the server, however late it comes (`_fence`). It need not where the leader before
-gave the lease back: all that it had sent was answered.
+gave the lease back: all that it had sent was answered, and nothing of earlier ones was to come.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from alignup.control_plane.api_server import api_client
+from alignup.control_plane.api_server.objects import PLACE
 from alignup.control_plane.api_server.watch import Backoff, Calls, Follower
 from alignup.control_plane.gates.decisions import Label, Plan, Release, patch_of
 from alignup.control_plane.gates.keeper_metrics import KeeperMetrics
@@ -30,10 +31,10 @@ from alignup.control_plane.gates.waiting_pods import (
     WaitingPod,
 )
 from alignup.control_plane.scheduler.cluster_watch import NOT_LISTED, ClusterWatch, Feed
-from alignup.errors import AlignupError
+from alignup.errors import AlignupError, InputError
 from alignup.kubernetes.groups import GROUP_OBJECTS
 from alignup.kubernetes.node_fit import NodeObject, node_of_wire
-from alignup.kubernetes.wire import NodeWire
+from alignup.kubernetes.wire import Metadata, NodeWire
 from alignup.text.json_text import decode_json
 
 if TYPE_CHECKING:
@@ -59,6 +60,23 @@ _LOOK_SECONDS: Final = 1.0
 
 # Requests under way at once.
 _MOST_REQUESTS: Final = 32
+
+# Answers that can be about one object, and the same for good: what it says is refused, or somebody
+# who is asked about it does not answer the server.
+_OF_OBJECTS: Final = frozenset({400, 409, 413, 422, 500})
+
+# Letters of the name of a node, at most.
+_LONGEST_NAME: Final = 253
+
+# What no leader is called is not asked about, and of other names so many are remembered.
+_LONGEST_LEADER: Final = 512
+_MOST_LEADERS: Final = 1_000
+
+
+class _Written(msgspec.Struct):
+    """What a server answers that has changed an object."""
+
+    metadata: Metadata
 
 
 def decode_node(data: bytes | msgspec.Raw | NodeWire) -> NodeObject:
@@ -106,10 +124,13 @@ class KeeperService:
         self._leader = leader
         # The term of the leader of which all is listed and fenced.
         self._term = 0
+        # The newest term in which nothing of earlier leaders is still to come.
+        self._fenced_term = 0
+        self._until_next_try = Backoff(api.pauses)
         # What earlier leaders have written into pods, as it was when this term began.
         self._earlier: set[str] = set()
-        # Whether another process has written so since: it leads, if the lease says so.
-        self._doubts = False
+        # What another process has written so since: it leads, if the lease says so.
+        self._doubts: set[str] = set()
         if leader is not None:
             leader.settle = self._settle
 
@@ -200,7 +221,9 @@ class KeeperService:
         if self._leader is None or not isinstance(pod, WaitingPod) or not pod.seen_by:
             return
         is_own = pod.seen_by.startswith(f"{self._leader.identity}/")
-        self._doubts |= not is_own and pod.seen_by not in self._earlier
+        is_leader = not is_own and len(pod.seen_by) <= _LONGEST_LEADER
+        if is_leader and pod.seen_by not in self._earlier:
+            self._doubts.add(pod.seen_by)
 
     def _note_group_kinds(self) -> None:
         for kind in self.keeper.groups.object_kinds:
@@ -276,8 +299,7 @@ class KeeperService:
             await asyncio.sleep(_GATHERING)
             self._wake.clear()
             if self._doubts and self._leader is not None:
-                self._doubts = False
-                await self._leader.confirm()
+                await self._confirm(self._leader)
             if not self.leads:
                 self.keeper.stand_by(self.clock())
                 self.observed.stood_by()
@@ -288,6 +310,13 @@ class KeeperService:
                 self.observed.decided(decisions, now)
                 for decision in decisions:
                     self._start(decision)
+
+    async def _confirm(self, leader: Leader) -> None:
+        """Let the lease say whether this process leads; what it clears up is not asked again."""
+        doubts, self._doubts = self._doubts, set()
+        await leader.confirm()
+        if leader.leads and len(self._earlier) + len(doubts) <= _MOST_LEADERS:
+            self._earlier |= doubts
 
     async def _look_around(self) -> None:
         """Find out in turn what pods wait for, for metrics, and warn of pods without a gate."""
@@ -308,40 +337,105 @@ class KeeperService:
         try:
             await self.watch.pods.list_again()
             self.keeper.begin_term(self.clock())
-            if not leader.was_handed_over:
+            # what this process itself sent when it led before may be under way, too
+            if not leader.was_handed_over or self._requests or self._has_unanswered:
                 await self._fence(leader)
                 await self.watch.pods.list_again()
         except AlignupError as error:
             self.api.complain(str(error))
+            await self._until_next_try.pause()
+            return
+
+        self._until_next_try.reset()
+        if leader.term != term:
             return
 
         self._earlier = {pod.seen_by for pod in self.keeper.pods.gated}
-        self._term = term
+        self._term = self._fenced_term = term
         self._has_unanswered = False
 
     async def _fence(self, leader: Leader) -> None:
         """Write into each pod that waits, so that a patch which names an older version is refused.
 
+        A pod into which the server lets nobody write stops no other: a patch of an earlier leader
+        would be one more.
+
         Raises:
-            ApiError: the server does not take it from this process.
+            ApiError: the server takes it from this process for no pod, or this one leads no more.
         """
-        body = {"metadata": {"annotations": {SEEN_BY: f"{leader.identity}/{leader.term}"}}}
-
-        async def touch(pod: WaitingPod) -> None:
-            path = api_client.pod_path(pod.watched.pod.namespace, pod.watched.pod.name)
-            async with self._turns:
-                with api_client.accepting(api_client.MISSING):
-                    await self.api.request("PATCH", path, body)
-
+        term = leader.term
         pods = self.keeper.pods.gated
-        await asyncio.gather(*map(touch, pods))
-        _LOG.info("%d pods that wait were written into, as a new leader does", len(pods))
+        said: set[int] = set()
+        answers = await asyncio.gather(*(self._touch(pod, leader, term, said) for pod in pods))
+        if not leader.leads or leader.term != term:
+            raise api_client.ApiError("this process did not lead for long enough to begin")
+
+        refusals = [answer for answer in answers if answer is not None]
+        _LOG.info(
+            "%d pods that wait were written into, as a new leader does", len(pods) - len(refusals)
+        )
+        if not refusals:
+            return
+
+        if len(refusals) == len(pods) and any(
+            error.status not in _OF_OBJECTS for error in refusals
+        ):
+            raise refusals[0]
+        self.api.complain(
+            f"{len(refusals)} of {len(pods)} pods that wait cannot be written into: {refusals[0]}"
+        )
+
+    async def _touch(
+        self, pod: WaitingPod, leader: Leader, term: int, said: set[int]
+    ) -> api_client.ApiError | None:
+        """Write into a pod that this process leads, until the server takes or refuses it.
+
+        Return the refusal; None: it was taken, or this process leads no more.
+
+        Args:
+            pod: as it was listed.
+            leader: of this process.
+            term: in which it is written.
+            said: the statuses of passing errors that were complained of.
+        """
+        annotations: dict[str, str | None] = {SEEN_BY: f"{leader.identity}/{term}"}
+        if len(pod.planned) > _LONGEST_NAME:  # no keeper's, and it may be too long to be kept
+            annotations[PLACE] = None
+
+        body = msgspec.json.encode({"metadata": {"annotations": annotations}})
+        path = api_client.pod_path(pod.watched.pod.namespace, pod.watched.pod.name)
+        seconds = leader.terms.lease - leader.terms.renew
+        until = self.clock() + leader.terms.lease
+        backoff = Backoff(self.api.pauses)
+        while leader.leads and leader.term == term:
+            try:
+                async with self._turns:
+                    with api_client.accepting(api_client.MISSING):
+                        await self._send(path, body, seconds)
+            except api_client.ApiError as error:
+                is_late = self.clock() >= until and error.status in _OF_OBJECTS
+                if is_late or not error.is_passing:
+                    return error
+                if error.status not in said:
+                    said.add(error.status)
+                    self.api.complain(str(error))
+                await backoff.pause()
+            else:
+                break
+
+        return None
 
     async def _settle(self) -> bool:
-        """Wait for the requests under way; return whether the server has answered them."""
+        """Wait for the requests under way.
+
+        Return whether the server has answered them, and nothing of earlier leaders is to come.
+        """
         while self._requests:
             await asyncio.wait(self._requests)
-        return not self._has_unanswered
+
+        leader = self._leader
+        is_fenced = leader is None or leader.was_handed_over or leader.term == self._fenced_term
+        return is_fenced and not self._has_unanswered
 
     def _start(self, decision: Decision) -> None:
         """Carry a decision out; labels come first among decisions of the same moment."""
@@ -362,6 +456,8 @@ class KeeperService:
                     await asyncio.wait(tasks)
 
             async with self._turns:
+                if not self.leads:  # it has waited: whoever leads now looks at all anew
+                    return
                 if isinstance(decision, Label):
                     await self._write_label(decision)
                 else:
@@ -383,20 +479,33 @@ class KeeperService:
 
         encoded = msgspec.json.encode(body)
         backoff = Backoff(self.api.pauses)
+        is_unanswered = False
         while True:
             try:
-                await self.api.request("PATCH", path, encoded, seconds=seconds)
+                return await self._send(path, encoded, seconds)
             except api_client.ApiError as error:
-                if not error.is_passing or error.status == api_client.CONFLICT:
-                    raise
-                if not self.leads:
-                    self._has_unanswered |= not error.is_refusal
+                if error.status == api_client.CONFLICT:  # so is what was not answered
                     raise
 
-                self.api.complain(str(error))
-                await backoff.pause()
-            else:
-                return
+                is_unanswered |= not error.is_refusal
+                if error.is_passing and self.leads:
+                    self.api.complain(str(error))
+                    await backoff.pause()
+                if not error.is_passing or not self.leads:
+                    self._has_unanswered |= is_unanswered
+                    raise
+
+    async def _send(self, path: str, encoded: bytes, seconds: float | None) -> None:
+        """Patch an object once.
+
+        Raises:
+            ApiError: the server refuses, or there is no answer, or not that of such a server.
+        """
+        text = await self.api.request("PATCH", path, encoded, seconds=seconds)
+        try:
+            decode_json(text, "the object that was patched", kind=_Written)
+        except InputError as error:
+            raise api_client.ApiError(f"PATCH {path}: {error}") from error
 
     async def _write_label(self, label: Label) -> None:
         body = {"metadata": {"labels": {label.key: "true" if label.is_set else None}}}
@@ -431,12 +540,14 @@ class KeeperService:
         """
         try:
             newest = self._reader.decode(await self.api.request("GET", path))
-        except api_client.ApiError as error:
-            if error.status != api_client.MISSING:
+        except AlignupError as error:  # no answer, or not with a pod
+            if not isinstance(error, api_client.ApiError) or error.status != api_client.MISSING:
                 self.keeper.refused(pod, self.clock())
                 raise
             self._is_deleted(pod)
             return
+
+        self._look_for_other_leader(newest)
 
         if not isinstance(newest, WaitingPod):
             self.keeper.pod_seen(newest, self.clock())

@@ -8,10 +8,11 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from aiohttp import web
 
 from alignup.control_plane.api_server.api_client import TOPOLOGIES, Api, ApiError, pod_path
 from alignup.control_plane.api_server.leader import Leader, Terms
-from alignup.control_plane.gates import keeper_service
+from alignup.control_plane.gates import gated_pods, keeper_service
 from alignup.control_plane.gates.decisions import Release, patch_of
 from alignup.control_plane.gates.keeper import Keeper
 from alignup.control_plane.gates.keeper_service import KeeperService, decode_node
@@ -438,7 +439,7 @@ def test_what_earlier_leaders_wrote_is_no_reason_to_doubt() -> None:
         await there.stub.put(PODS, manifest)
         lease = {
             "metadata": {"name": "gates", "namespace": "alignup"},
-            "spec": {"holderIdentity": "", "leaseDurationSeconds": 1},
+            "spec": {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": "2026-01-01"},
         }
         await there.stub.put(LEASES, lease)
         terms = Terms(lease=200, renew=150, retry=100)
@@ -478,9 +479,234 @@ def test_a_lease_that_was_given_back_needs_no_fence() -> None:
             assert SEEN_BY not in (there.pod("large")["metadata"].get("annotations") or {})
 
 
-@pytest.mark.parametrize(("status", "is_settled"), [(504, False), (429, True), (409, True)])
+@pytest.fixture
+def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a keeper learn soon that it leads: no event says so."""
+    monkeypatch.setattr(keeper_service, "_LONGEST_PAUSE", 0.05)
+
+
+def expired_lease() -> dict[str, Any]:
+    return {
+        "metadata": {"name": "gates", "namespace": "alignup"},
+        "spec": {"holderIdentity": "before", "leaseDurationSeconds": 1},
+    }
+
+
+def leases_read(there: Cluster) -> int:
+    return sum(
+        method == "GET" and path.endswith("/leases/gates") for method, path in there.stub.requests
+    )
+
+
+@pytest.mark.usefixtures("_looks_often")
+@pytest.mark.parametrize("statuses", [[429] * 9, [503], [409], [422], [403]])
+def test_a_pod_that_a_new_leader_may_not_write_into_stops_no_other(statuses) -> None:
+    @with_cluster("a")
+    async def _(there: Cluster) -> None:
+        for name in ("large", "larger"):
+            await there.stub.put(PODS, gated_object(name, cpu=7))
+        await there.stub.put(LEASES, expired_lease())
+        there.stub.refused_writes[PODS] = list(statuses)
+        leader = Leader(there.api, "alignup", "gates", "first", terms=Terms(60, 40.0, 0.1))
+        service = there.service(leader=leader)
+        async with running(service.run()):
+            await until(lambda: service.leads)
+            written = [
+                SEEN_BY in (there.pod(name)["metadata"].get("annotations") or {})
+                for name in ("large", "larger")
+            ]
+            assert written.count(False) == (statuses[0] in {403, 422})
+            assert len(there.complaints) == 1
+            assert service.watch.pods.lists == 3
+
+
+@pytest.mark.usefixtures("_looks_often")
+def test_a_new_leader_goes_on_without_a_pod_that_cannot_be_written_into_for_long() -> None:
+    """As where somebody whom the server asks about it does not answer."""
+
+    @with_cluster("a")
+    async def _(there: Cluster) -> None:
+        for name in ("large", "larger"):
+            await there.stub.put(PODS, gated_object(name, cpu=7))
+        await there.stub.put(LEASES, expired_lease())
+        fail_writes_of(there, "large", 500)
+        leader = Leader(there.api, "alignup", "gates", "first", terms=Terms(1, 0.7, 0.1))
+        service = there.service(leader=leader)
+        async with running(service.run()):
+            await until(lambda: service.leads)
+            assert len(there.complaints) == 2
+            assert there.complaints[1].startswith("1 of 2 pods that wait cannot be written into: ")
+
+
+def fail_writes_of(there: Cluster, name: str, status: int) -> None:
+    """Let the server answer all writes of a pod with an error."""
+    answer = there.stub.one
+
+    async def one(method: str, kind: str, key: Any, sub: Any, body: Any) -> Any:
+        if method == "PATCH" and key[1] == name:
+            return there.stub.status(status, "as the test wants it")
+        return await answer(method, kind, key, sub, body)
+
+    there.stub.one = one  # type: ignore[method-assign]
+
+
+@pytest.mark.usefixtures("_looks_often")
+def test_a_new_leader_who_may_write_into_no_pod_does_not_begin_until_it_may() -> None:
+    @with_cluster("a")
+    async def _(there: Cluster) -> None:
+        await there.stub.put(PODS, gated_object("large", cpu=7))
+        await there.stub.put(LEASES, expired_lease())
+        there.stub.refused_writes[PODS] = [403, 403]
+        leader = Leader(there.api, "alignup", "gates", "first", terms=Terms(60, 40.0, 0.1))
+        service = there.service(leader=leader)
+        async with running(service.run()):
+            await until(lambda: service.leads)
+            assert SEEN_BY in there.pod("large")["metadata"]["annotations"]
+            assert len(there.complaints) == 2
+
+
+@pytest.mark.usefixtures("_looks_often")
+def test_what_no_keeper_has_planned_is_taken_away_where_it_may_be_too_long_to_stay() -> None:
+    """The policy in `deploy` lets a keeper change no pod that would have a long one afterwards."""
+
+    @with_cluster("a")
+    async def _(there: Cluster) -> None:
+        pod = gated_object("large", cpu=7)
+        pod["metadata"]["annotations"] = {PLACE: "x" * 3000}
+        await there.stub.put(PODS, pod)
+        await there.stub.put(LEASES, expired_lease())
+        leader = Leader(there.api, "alignup", "gates", "first", terms=Terms(60, 40.0, 0.1))
+        service = there.service(leader=leader)
+        async with running(service.run()):
+            await until(lambda: service.leads)
+            assert there.pod("large")["metadata"]["annotations"] == {SEEN_BY: "first/1"}
+
+
+@pytest.mark.usefixtures("_looks_often")
+def test_a_leader_that_ends_before_all_is_fenced_does_not_give_its_lease_back() -> None:
+    """The next one would fence nothing, and what the one before has sent may come later still."""
+
+    @with_cluster("a")
+    async def _(there: Cluster) -> None:
+        await there.stub.put(PODS, gated_object("large", cpu=7))
+        await there.stub.put(LEASES, expired_lease())
+        there.stub.refused_writes[PODS] = [503] * 100_000
+        leader = Leader(there.api, "alignup", "gates", "first", terms=Terms(60, 40.0, 0.1))
+        async with running(there.service(leader=leader).run()):
+            await until(lambda: len(there.stub.refused_writes[PODS]) < 100_000)
+        spec = there.stub.get(LEASES, "gates", "alignup")["spec"]
+        assert spec["holderIdentity"] == "first"
+
+
+def test_a_pod_that_another_leader_has_written_into_is_not_tried_again() -> None:
+    """The patch is refused; the watch has been silent, and the clock has stood still."""
+
+    @with_cluster("a")
+    async def _(there: Cluster) -> None:
+        await there.stub.put(NODES, node_object("a", unschedulable=True))
+        await there.stub.put(PODS, gated_object("p", cpu=4))
+        terms = Terms(lease=200, renew=150, retry=100)
+        leader = Leader(there.api, "alignup", "gates", "first", terms=terms, clock=lambda: 1000.0)
+        service = there.service(leader=leader)
+        async with running(service.run()):
+            await until(lambda: service.leads)
+            lease = there.stub.get(LEASES, "gates", "alignup")
+            lease["spec"]["holderIdentity"] = "second"
+            await there.stub.put(LEASES, lease)
+            written = {"metadata": {"annotations": {SEEN_BY: "second/1"}}}
+            await there.stub.put(PODS, merge(there.pod("p"), written), silently=True)
+            await there.stub.put(NODES, node_object("a"))
+            await until(lambda: not service.leads or not there.is_gated("p"))
+            assert there.is_gated("p")
+
+
+def test_what_waits_for_its_turn_is_not_sent_by_one_who_leads_no_more() -> None:
+    @with_cluster("a")
+    async def _(there: Cluster) -> None:
+        leader = Leader(there.api, "alignup", "gates", "first", terms=Terms(60, 40.0, 30.0))
+        service = there.service(leader=leader)
+        async with running(service.run()):
+            await until(lambda: service.leads)
+            service._turns = asyncio.Semaphore(0)
+            await there.stub.put(PODS, gated_object("p", cpu=4))
+            await until(lambda: service._requests)
+            leader._renewed = float("-inf")
+            service._turns.release()
+            await until(lambda: not service._requests)
+            assert there.is_gated("p")
+            assert ("PATCH", pod_path("default", "p")) not in there.stub.requests
+
+
+def test_what_is_no_leader_or_was_one_earlier_is_not_asked_about_again() -> None:
+    @with_cluster("a")
+    async def _(there: Cluster) -> None:
+        terms = Terms(lease=200, renew=150, retry=100)
+        leader = Leader(there.api, "alignup", "gates", "first", terms=terms)
+        service = there.service(leader=leader)
+        async with running(service.run()):
+            await until(lambda: service.leads)
+            before = leases_read(there)
+            for number, name in enumerate(["x/1", "x/1", "y" * 600, "x/1", "z/1"]):
+                pod = gated_object("large", cpu=7)
+                pod["metadata"]["annotations"] = {SEEN_BY: name}
+                await there.stub.put(PODS, pod)
+                await there.stub.put(PODS, gated_object(f"idle{number}", cpu=0))
+                await until(lambda number=number: not there.is_gated(f"idle{number}"))
+            assert leases_read(there) == before + 2
+            assert service.leads
+
+
+@pytest.mark.parametrize("answer", ["<html></html>", "{}", "", '{"metadata": 3}'])
+def test_a_patch_is_sent_again_where_something_else_than_the_pod_is_answered(answer) -> None:
+    """As by a proxy in between, with the status 200."""
+
+    @with_cluster("a")
+    async def _(there: Cluster) -> None:
+        service = there.service()
+        async with running(service.run()):
+            await service.watch.synced()
+            answer_once(there, "PATCH", answer)
+            await there.stub.put(PODS, gated_object("p", cpu=4))
+            await until(lambda: not there.is_gated("p"))
+            (complaint,) = there.complaints
+            assert "expected the object that was patched, got" in complaint
+
+
+def answer_once(there: Cluster, method: str, text: str) -> None:
+    """Let the server answer the next request of a method about an object with a text."""
+    answer = there.stub.one
+
+    async def one(asked: str, *arguments: Any) -> Any:
+        if asked != method:
+            return await answer(asked, *arguments)
+        there.stub.one = answer  # type: ignore[method-assign]
+        return web.Response(text=text)
+
+    there.stub.one = one  # type: ignore[method-assign]
+
+
+def test_a_pod_that_has_changed_and_is_not_answered_with_is_tried_again(monkeypatch) -> None:
+    monkeypatch.setattr(keeper_service, "_LONGEST_PAUSE", 0.1)
+    monkeypatch.setattr(gated_pods, "LATE_SECONDS", 0.1)
+
+    @with_cluster("a")
+    async def _(there: Cluster) -> None:
+        service = there.service()
+        async with running(service.run()):
+            await service.watch.synced()
+            there.stub.refused_writes[PODS] = [409]
+            answer_once(there, "GET", "<html></html>")
+            await there.stub.put(PODS, gated_object("p", cpu=4))
+            await until(lambda: not there.is_gated("p"))
+            assert len(there.complaints) == 1
+
+
+@pytest.mark.parametrize(
+    ("statuses", "is_settled"),
+    [([504], False), ([429], True), ([409], True), ([504, 429], False), ([504, 403], False)],
+)
 def test_a_lease_is_not_given_back_while_a_patch_may_still_be_carried_out(
-    status, is_settled
+    statuses, is_settled
 ) -> None:
     @with_cluster("a")
     async def _(there: Cluster) -> None:
@@ -489,7 +715,7 @@ def test_a_lease_is_not_given_back_while_a_patch_may_still_be_carried_out(
         async with running(service.run()):
             await until(lambda: service.leads)
             assert await leader.settle()
-            there.stub.refused_writes[PODS] = [status] * 1000
+            there.stub.refused_writes[PODS] = [*statuses[:-1], *statuses[-1:] * 1000]
             await there.stub.put(PODS, gated_object("p", cpu=4))
             await until(lambda: len(there.stub.refused_writes[PODS]) < 1000)
             service._term = -1  # as if another one led
