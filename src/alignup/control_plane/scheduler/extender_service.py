@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
 from alignup.control_plane.api_server import api_client, objects, pod_events
-from alignup.control_plane.api_server.watch import Calls, list_objects
+from alignup.control_plane.api_server.watch import Backoff, Calls, list_objects
 from alignup.control_plane.scheduler.cluster_watch import NOT_LISTED, ClusterWatch, Feed
 from alignup.control_plane.scheduler.extender_answers import keep_newest
 from alignup.errors import AlignupError
@@ -335,9 +335,27 @@ class Extender:
             if term != self._term and leader.leads and self.watch.is_synced:
                 await self.watch.pods.list_again()
                 self._term = term
-                if self._led is not None:
-                    with self.api.complaining():
-                        await self._led()
+                await self._announce(leader)
+
+    async def _announce(self, leader: Leader) -> None:
+        """Tell that this extender leads, again and again until that has succeeded or it does not.
+
+        It is told in so short a time that the next leader, if there is one, tells it later.
+        """
+        if self._led is None:
+            return
+
+        seconds = leader.terms.lease - leader.terms.renew
+        backoff = Backoff(self.api.pauses)
+        while leader.leads and leader.term == self._term:
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._led()
+            except (AlignupError, TimeoutError) as error:
+                self.api.complain(str(error) or "the pod that leads is not labelled: no answer")
+                await backoff.pause()
+            else:
+                break
 
     async def _wake(self) -> None:
         """Let schedulers try refused pods again when more fits on a node than before."""

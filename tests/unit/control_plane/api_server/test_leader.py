@@ -440,6 +440,34 @@ def test_the_pod_that_leads_is_labelled_and_no_other() -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("fault", ["refused", "no answer"])
+def test_a_leader_is_announced_once_the_server_lets_it_be(fault) -> None:
+    """Else no Service selects it, for as long as it leads."""
+    calls: list[int] = []
+    said: list[str] = []
+
+    async def announce() -> None:
+        calls.append(1)
+        if len(calls) < 3 and fault == "refused":
+            raise ApiError("refused as the test wants it", 503)
+        if len(calls) < 3:
+            await asyncio.sleep(3600)
+
+    async def scenario() -> None:
+        async with served(ApiStub(), said.append) as api:
+            terms = Terms(lease=60, renew=59.9, retry=0.05)
+            leader = Leader(api, "ns", "extender", "first", terms=terms)
+            extender = Extender(api, Answers(ClusterState()), leader=leader, led=announce)
+            async with running(extender.run()):
+                await until(lambda: len(calls) == 3)
+                await asyncio.sleep(0.2)
+
+    asyncio.run(scenario())
+    assert len(calls) == 3
+    assert len(said) == 2
+    assert all(said)
+
+
 def test_a_standby_answers_an_error_until_it_leads_and_has_listed_the_last_bindings() -> None:
     """A pod that the last leader bound counts in the first answer.
 
