@@ -44,6 +44,9 @@ _MOST_TYPES: Final = 4
 
 _NAMES_SHOWN: Final = 3
 
+# What a kubelet makes of resources of a pod as a whole where containers can be without any.
+_PLACED_LEVELS: Final = (PodLevel.SETS_QOS, PodLevel.MANAGED)
+
 _OTHER_STATE: Final = "[memorymanager] the expected machine state is different from the real one"
 
 # (type, bytes), by type.
@@ -100,9 +103,11 @@ class MemoryProvider(MemoryHolders):
 
     __slots__ = (
         "_checks_groups",
+        "_finds_nothing_placed",
         "_hints_by_container",
         "_ids",
         "_only_where_requested",
+        "_pod_level",
         "_restores_pods",
         "readmits_pods",
         "says_why",
@@ -121,6 +126,9 @@ class MemoryProvider(MemoryHolders):
         self._ids = machine.numa_node_ids
         self._checks_groups = profile.memory_groups_checked
         self._only_where_requested = profile.memory_only_where_requested
+        self._pod_level = profile.pods.pod_level
+        # Whether the state that was found has entries of containers that request no memory.
+        self._finds_nothing_placed = self._places_for_nothing
         self._restores_pods = profile.pod_resources_restored
         self._hints_by_container = profile.restored_memory_hints_by_container
         # Whether the kubelet has restarted and admits the pods again that it finds in its state.
@@ -137,6 +145,8 @@ class MemoryProvider(MemoryHolders):
         duplicate._ids = self._ids
         duplicate._checks_groups = self._checks_groups
         duplicate._only_where_requested = self._only_where_requested
+        duplicate._pod_level = self._pod_level
+        duplicate._finds_nothing_placed = self._finds_nothing_placed
         duplicate._restores_pods = self._restores_pods
         duplicate._hints_by_container = self._hints_by_container
         duplicate.readmits_pods = self.readmits_pods
@@ -232,7 +242,9 @@ class MemoryProvider(MemoryHolders):
         requests = container.memory
         key = (pod.uid, container.name)
         if not requests:
-            if self._places_nothing(pod):  # as older kubelets do
+            # as older kubelets do; what was placed before a restart has an entry, an empty one
+            is_placed = self.readmits_pods and self._finds_nothing_placed
+            if self._places_nothing(pod) and not is_placed:
                 if affinity.affinity is None:
                     raise AllocationError(
                         "a container without an affinity that requests no memory has no NUMA nodes"
@@ -259,7 +271,12 @@ class MemoryProvider(MemoryHolders):
         """
         if self._only_where_requested or pod.qos is not QOSClass.GUARANTEED:
             return False
-        return pod.pod_level in (PodLevel.SETS_QOS, PodLevel.MANAGED)
+        return pod.pod_level in _PLACED_LEVELS
+
+    @property
+    def _places_for_nothing(self) -> bool:
+        """Whether this kubelet does so for pods of which it reads such resources."""
+        return not self._only_where_requested and self._pod_level in _PLACED_LEVELS
 
     def allocate_pod(self, pod: Pod, affinity: TopologyHint) -> None:
         """Give a pod with resources of its own its memory, and divide it among its containers.
@@ -535,6 +552,7 @@ class MemoryProvider(MemoryHolders):
         if self.allocatable != predecessor.allocatable or not predecessor.has_exact_books:
             raise ConfigError(_OTHER_STATE)
 
+        self._finds_nothing_placed = predecessor._places_for_nothing
         self.ledger = predecessor.ledger.copy()
         self.holdings = predecessor.holdings.copy()
         self.names = predecessor.names.copy()
