@@ -9,6 +9,7 @@ import msgspec
 from alignup.errors import InputError
 from alignup.kubernetes.manifest import read_pod
 from alignup.kubernetes.pod import OS_LABEL
+from alignup.text.json_text import decode_json
 
 if TYPE_CHECKING:
     from alignup.kubernetes.pod import Pod
@@ -35,12 +36,12 @@ class PodTexts:
         """Return the pod of a manifest; see `alignup.kubernetes.manifest.read_pod`.
 
         Args:
-            text: valid JSON.
+            text: JSON that a reader has passed over, which looks at no letter of it.
 
         Raises:
             InputError: it is no Pod.
         """
-        manifest = msgspec.json.decode(text)
+        manifest: Any = decode_json(text, "the JSON of a Pod", once=False)
         if not isinstance(manifest, dict):
             raise InputError.at("the pod", "a mapping", manifest)
 

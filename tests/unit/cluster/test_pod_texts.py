@@ -94,3 +94,10 @@ def test_not_all_pods_are_kept(monkeypatch) -> None:
 def test_what_is_no_mapping_is_no_pod(text) -> None:
     with pytest.raises(AlignupError, match="a mapping"):
         PodTexts().read(msgspec.Raw(text.encode()))
+
+
+@pytest.mark.parametrize("letters", [b"\xed\xa0\x80", b"\xff", b"\xc3"])
+def test_a_text_that_is_no_utf_8_is_no_pod(letters: bytes) -> None:
+    text = msgspec.Raw(b'{"metadata": {"name": "%s"}, "spec": {"containers": []}}' % letters)
+    with pytest.raises(AlignupError, match="expected the JSON of a Pod"):
+        PodTexts().read(text)
