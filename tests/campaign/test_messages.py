@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from running.outside import outside_environment
+
 PROGRAM = Path(__file__).parents[2] / ".ci/messages"
 SCRIPT = runpy.run_path(str(PROGRAM))
 MISSING = [
@@ -35,7 +37,12 @@ pytestmark = [
 
 def test_no_message_is_missing():
     done = subprocess.run(  # noqa: S603  # ours
-        [sys.executable, str(PROGRAM)], capture_output=True, text=True, check=False, timeout=900
+        [sys.executable, str(PROGRAM)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=900,
+        env=outside_environment(),
     )
     if done.stderr.startswith("messages: no sources"):
         pytest.skip(done.stderr.strip())
