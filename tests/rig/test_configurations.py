@@ -24,6 +24,7 @@ from alignup.kubernetes.kubelet_config import load_config
 from inputs.kernel_trees import server
 from rig.lone_kubelet import KubeletRig, why_not
 from rig.processes import RigError
+from rig.scenarios import CPU_OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,15 +73,6 @@ OVERLAYS: dict[str, dict[str, Any]] = {
 }
 
 
-CPU_OPTIONS = (
-    "full-pcpus-only",
-    "distribute-cpus-across-numa",
-    "align-by-socket",
-    "distribute-cpus-across-cores",
-    "strict-cpu-reservation",
-    "prefer-align-cpus-by-uncorecache",
-    "unknown",
-)
 TOPOLOGY_OPTIONS = ("prefer-closest-numa-nodes", "max-allowable-numa-nodes", "unknown")
 GATES = (
     "CPUManagerPolicyAlphaOptions",
@@ -129,7 +121,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
 def drawn(random: Random) -> dict[str, Any]:
     """Return one or two fields of a configuration, with values that may be wrong."""
     made: dict[str, Any] = {name: random.choice(values) for name, values in VALUES.items()}
-    chosen = random.sample(CPU_OPTIONS, random.randint(1, 3))
+    chosen = random.sample((*CPU_OPTIONS, "unknown"), random.randint(1, 3))
     made["cpuManagerPolicyOptions"] = {
         option: random.choice(("true", "false", "1", "yes")) for option in chosen
     }
