@@ -69,28 +69,24 @@ def test_two_keepers_that_take_turns_give_nothing_twice(strangers, steps) -> Non
     assert outcomes["bound"] > steps / 10
 
 
-def test_late_patches_of_a_former_leader_are_there_and_refused() -> None:
+@pytest.mark.parametrize(
+    ("seeds", "turns", "pace", "least_turns"),
+    [(range(5, 10), 6.0, 1.0, 20), (range(20), 20.0, 0.3, 40)],
+    ids=["often", "all the time"],
+)
+def test_late_patches_of_a_former_leader_are_there_and_refused(
+    seeds, turns, pace, least_turns
+) -> None:
     outcomes: Counter[str] = Counter()
-    for seed in range(5, 10):
-        cluster = TwoKeepers(seed, leaves=True, faults=False, strangers=False, turns=6.0)
+    for seed in seeds:
+        cluster = TwoKeepers(
+            seed, leaves=True, faults=False, strangers=False, turns=turns, pace=pace
+        )
         for _ in range(300):
             cluster.step()
         cluster.settle()
         outcomes += cluster.outcomes
-    assert outcomes["turns"] > 20
-    assert outcomes["fenced"] >= 2
-    assert outcomes["refused"] == 0
-
-
-def test_leaders_that_change_all_the_time_give_nothing_twice() -> None:
-    outcomes: Counter[str] = Counter()
-    for seed in range(20):
-        cluster = TwoKeepers(seed, leaves=True, faults=False, strangers=False, turns=20.0, pace=0.3)
-        for _ in range(300):
-            cluster.step()
-        cluster.settle()
-        outcomes += cluster.outcomes
-    assert outcomes["turns"] > 40
+    assert outcomes["turns"] > least_turns
     assert outcomes["fenced"] >= 2
     assert outcomes["refused"] == 0
 
