@@ -24,12 +24,12 @@ import msgspec
 
 from alignup.errors import InputError, system_reason
 from alignup.host.leases import record
-from alignup.host.leases.evidence import Evidence, overlap, with_evidence
+from alignup.host.leases.evidence import Evidence, with_evidence
 from alignup.host.proc_files import opened
 from alignup.host.trusted_files import is_at, open_own, replace_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
 
@@ -354,30 +354,73 @@ def _unfinished(tail: bytes) -> tuple[list[Began | record.Entry], bool]:
     return [], bool(tail)
 
 
+class _Leases:
+    """The leases after some entries.
+
+    Args:
+        table: the leases at first; some may have a CPU in common, where one's processes are gone.
+        ends_overlapping: what is given is taken to have been freed before: the entry that says so
+            may be one of those that cannot be read.
+    """
+
+    def __init__(self, table: Iterable[record.LeaseRecord], *, ends_overlapping: bool) -> None:
+        self.by_id: dict[str, record.LeaseRecord] = {}
+        self._ends_overlapping = ends_overlapping
+        # By what one lease alone may have, the ids of those that do, where they are looked for.
+        self._holders: dict[_Unit, set[str]] = {}
+        for lease in table:
+            self._add(lease)
+
+    def give(self, lease: record.LeaseRecord) -> None:
+        """Add a lease, in the place of those that have some of it."""
+        if self._ends_overlapping:
+            for holder in set().union(*(self._holders.get(unit, ()) for unit in _units(lease))):
+                self.free(holder)
+
+        self._add(lease)
+
+    def _add(self, lease: record.LeaseRecord) -> None:
+        self.free(lease.id)
+        self.by_id[lease.id] = lease
+        if self._ends_overlapping:
+            for unit in _units(lease):
+                self._holders.setdefault(unit, set()).add(lease.id)
+
+    def free(self, lease_id: str) -> None:
+        """Take away a lease, if there is one of that id."""
+        lease = self.by_id.pop(lease_id, None)
+        if lease is not None and self._ends_overlapping:
+            for unit in _units(lease):
+                self._holders[unit].discard(lease_id)
+
+
+# A CPU, or a device of a resource.
+_Unit = int | tuple[str, str]
+
+
+def _units(lease: record.LeaseRecord) -> list[_Unit]:
+    """Return what a lease holds of what nobody else may hold at the same time."""
+    devices = [(resource, device) for resource, ids in lease.devices.items() for device in ids]
+    return [*lease.cpus, *devices]
+
+
 def _replayed(entries: Sequence[Began | record.Entry], *, is_damaged: bool) -> record.LeaseTable:
     """Return the leases after some entries."""
     table = record.LeaseTable()
-    leases: dict[str, record.LeaseRecord] = {}
+    leases = _Leases((), ends_overlapping=is_damaged)
     waiting: dict[str, record.Waiter] = {}
     for entry in entries:
         if isinstance(entry, Began):
             table = entry.table
-            leases = {lease.id: lease for lease in table.leases}
+            leases = _Leases(table.leases, ends_overlapping=is_damaged)
             waiting = {waiter.id: waiter for waiter in table.waiting}
         elif isinstance(entry, record.Given):
-            # nothing is given twice: what the lease has of an earlier one had been freed
-            if is_damaged:
-                leases = {
-                    lease_id: lease
-                    for lease_id, lease in leases.items()
-                    if not overlap(lease, entry.lease)
-                }
-            leases[entry.lease.id] = entry.lease
+            leases.give(entry.lease)
         elif isinstance(entry, record.Freed):
-            leases.pop(entry.id, None)
+            leases.free(entry.id)
         elif isinstance(entry, record.Joined):
             waiting[entry.waiter.id] = entry.waiter
         else:
             waiting.pop(entry.id, None)
 
-    return record.LeaseTable(table.machine, tuple(leases.values()), tuple(waiting.values()))
+    return record.LeaseTable(table.machine, tuple(leases.by_id.values()), tuple(waiting.values()))

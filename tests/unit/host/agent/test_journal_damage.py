@@ -15,12 +15,13 @@ import pytest
 from alignup.errors import AllocationError, InputError
 from alignup.host.agent import journal as module
 from alignup.host.agent.journal import Began, line_of, read_entries, settled
-from alignup.host.leases.evidence import evidence_of
+from alignup.host.leases.evidence import evidence_of, overlap
 from alignup.host.leases.ledger import Ledger
 from alignup.host.leases.record import Freed, Given, LeaseRecord, LeaseTable
 from alignup.host.leases.request import LeaseRequest, make_request
 from alignup.host.leases.users import Limits
 from alignup.host.processes.identity import ProcessIdentity
+from alignup.machine.cpuset import CPUSet
 from inputs import leasing
 
 ENTRIES = 40
@@ -229,3 +230,34 @@ def test_what_a_later_lease_has_an_earlier_one_had_given_back():
     table, message, lost = settled(read_entries(b"".join(lines), "j"), (), 1)
     assert (table.leases, lost) == ((second,), "")
     assert message.startswith("line 3 of the journal cannot be read")
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_is_given_ends_the_leases_that_have_some_of_it(seed):
+    """As a plain model has it, which compares each lease with each."""
+    random = Random(seed)
+    expected: dict[str, LeaseRecord] = {}
+    lines = [line_of(Began(1, LeaseTable(STATE))), b"not an entry\n"]
+    for _ in range(random.randrange(60)):
+        lease_id = f"l{random.randrange(30)}"
+        if random.random() < 0.2:
+            lines.append(line_of(Freed(lease_id)))
+            expected.pop(lease_id, None)
+            continue
+
+        lease = LeaseRecord(
+            lease_id,
+            "x",
+            ME,
+            cpus=CPUSet(random.sample(range(40), random.randrange(4))),
+            devices={
+                resource: tuple(random.sample("0123456", random.randrange(3)))
+                for resource in random.sample(["x/a", "x/b"], random.randrange(3))
+            },
+        )
+        lines.append(line_of(Given(lease)))
+        others = {name: other for name, other in expected.items() if not overlap(other, lease)}
+        expected = {**others, lease_id: lease}
+
+    table = read_entries(b"".join(lines), "j").table
+    assert {lease.id: lease for lease in table.leases} == expected
