@@ -348,9 +348,7 @@ def test_unfinished_questions_end_and_leave_room_for_others(monkeypatch) -> None
 
 
 @pytest.mark.parametrize("of", ["a number", "descriptors"])
-def test_so_many_connections_are_open_at_once_and_the_one_that_is_idle_for_the_longest_makes_room(
-    monkeypatch, of
-) -> None:
+def test_beyond_a_number_of_connections_the_longest_idle_one_makes_room(monkeypatch, of) -> None:
     """One that asks now and then stays, whenever it was opened.
 
     One below the bound, and one above.
