@@ -12,15 +12,15 @@ import socket
 import ssl
 import subprocess
 import urllib.request
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from pathlib import Path
+from random import randrange
+from typing import Any
 
 from rig.api_client import ApiClient
 from rig.processes import Processes
 from rig.programs import BIN
 from rig.topology_kind import DEFINITION, PATH
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 __all__ = ["ControlPlane", "free_address"]
 
@@ -28,10 +28,17 @@ VERBS = ("filter", "prioritize", "preempt", "bind")
 
 
 def free_address() -> str:
-    """Return an address of this machine where nobody listens."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{listener.getsockname()[1]}"
+    """Return an address of this machine where nobody listens.
+
+    The kernel takes no such port for a connection, or for a listener that names none, before the
+    program that is told of it listens there.
+    """
+    first_of_kernel = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        port = randrange(first_of_kernel // 2, first_of_kernel)
+        with socket.socket() as listener, suppress(OSError):
+            listener.bind(("127.0.0.1", port))
+            return f"127.0.0.1:{port}"
 
 
 def says_ok(url: str) -> bool:
