@@ -13,6 +13,7 @@ and nothing is given until an operator has looked.
 from __future__ import annotations
 
 import asyncio
+import operator
 import os
 import re
 import zlib
@@ -42,8 +43,8 @@ _MOST_ENDS: Final = 4096
 _MOST_LOOKED_AT: Final = 1 << 28
 # Places in a line at which it may be two: one is, where its newline was damaged.
 _MOST_JOINTS: Final = 16
-# The beginning of an entry.
-_BEGINNING: Final = re.compile(rb"[0-9a-f]{8} \{")
+# The longest line, in bytes, of which it is found out whether one of them alone is wrong.
+_LONGEST: Final = 1 << 16
 # Two entries with something else than a newline between them.
 _JOINED: Final = re.compile(rb"\}.(?=[0-9a-f]{8} \{)", re.DOTALL)
 
@@ -77,9 +78,12 @@ class Damage(NamedTuple):
 
     @property
     def is_of_one_entry(self) -> bool:
-        """Whether one entry was there, and not several that were cut off or written over."""
-        is_there = bool(self.text) and b"\0" not in self.text
-        return is_there and len(_BEGINNING.findall(self.text)) <= 1
+        """Whether one entry was there for certain, and not several that were written over.
+
+        Damage may go from within one entry into the next, and leave the beginning of the first and
+        the end of the second. One wrong byte, a newline among them, does not.
+        """
+        return _has_one_wrong_byte(self.text)
 
 
 class Reading(NamedTuple):
@@ -314,6 +318,35 @@ def _entry_of(line: bytes) -> Began | record.Entry | None:
     except msgspec.MsgspecError:
         return None
     return entry
+
+
+def _has_one_wrong_byte(line: bytes) -> bool:
+    """Return whether a line is a whole entry but for one byte."""
+    if len(line) > _LONGEST:
+        return False
+
+    text = line[_CHECKSUM + 1 :]
+    checksum = zlib.crc32(text)
+    beginning = b"%08x " % checksum
+    if sum(map(operator.ne, line, beginning)) == 1:
+        return _entry_of(beginning + text) is not None
+
+    try:
+        difference = int(line[:_CHECKSUM], 16) ^ checksum
+    except ValueError:
+        return False
+
+    # the difference that one byte makes is taken through the bytes behind it: this goes back
+    changes = [zlib.crc32(bytes([byte])) ^ zlib.crc32(b"\0") for byte in range(256)]
+    by_first_byte = {change >> 24: byte for byte, change in enumerate(changes)}
+    for place in range(len(line) - 1, _CHECKSUM, -1):
+        byte = by_first_byte[difference >> 24]
+        if changes[byte] == difference:
+            right = bytes([line[place] ^ byte])
+            return _entry_of(line[:place] + right + line[place + 1 :]) is not None
+        difference = (difference ^ changes[byte]) << 8 | byte
+
+    return False
 
 
 def _entries_of(line: bytes) -> list[Began | record.Entry]:

@@ -209,6 +209,21 @@ def test_two_damaged_lines_hide_a_lease_behind_one_that_ended():
     assert (table.leases, bool(lost)) == ((first,), True)
 
 
+@pytest.mark.parametrize("length", [2, 6, 20, 60])
+def test_damage_that_goes_from_one_line_into_the_next_may_hide_a_lease(length):
+    """Behind one that ended, too, wherever it begins, and with a newline within it or not."""
+    first, second = leasing.record("one"), leasing.record("two")
+    began = line_of(Began(1, LeaseTable(STATE, (first,))))
+    freed, given = line_of(Freed(first.id)), line_of(Given(second))
+    text, border = freed + given, len(freed)
+    for start in range(max(0, border - length), border):
+        for filling in (b"z" * length, b"z" * (border - 1 - start) + b"\n" + b"z" * length):
+            written = text[:start] + filling[:length] + text[start + length :]
+            reading = read_entries(began + written, "j")
+            table, _, lost = settled(reading, (), 1)
+            assert second in table.leases or lost
+
+
 def test_a_lease_that_was_given_back_is_not_missed():
     """Nobody had a lease when the journal was written last."""
     lease = LeaseRecord(id="0123456789abcdef", name="n", process=ME, command="c" * 200)
