@@ -90,13 +90,14 @@ class Reading(NamedTuple):
     """What a journal says.
 
     Attributes:
-        is_torn: it ends with a line that was not written whole, and so promised to nobody.
+        torn: what stands at the end without a newline, and is no entry. If it was not written
+            whole, it was promised to nobody.
         lost: see `Began.lost`.
     """
 
     table: record.LeaseTable
     damage: tuple[Damage, ...] = ()
-    is_torn: bool = False
+    torn: bytes = b""
     lost: str = ""
 
 
@@ -124,7 +125,7 @@ def read_entries(text: bytes, where: str) -> Reading:
         unreadable.setdefault(first, []).append(line)
 
     damage = [Damage(number, b"\n".join(lines)) for number, lines in unreadable.items()]
-    tail_entries, is_torn = _unfinished(tail)
+    tail_entries, torn = _unfinished(tail)
     entries += tail_entries
     began = next((entry for entry in entries if isinstance(entry, Began)), None)
     if began is None and not damage:
@@ -137,7 +138,7 @@ def read_entries(text: bytes, where: str) -> Reading:
 
     table = _replayed(entries, is_damaged=bool(damage))
     record.check_amounts(table.leases, where)
-    return Reading(table, tuple(damage), is_torn, "" if began is None else began.lost)
+    return Reading(table, tuple(damage), torn, "" if began is None else began.lost)
 
 
 def settled(
@@ -155,7 +156,7 @@ def settled(
     """
     if not reading.damage:
         notice = ""
-        if reading.is_torn:
+        if reading.torn:
             notice = "the journal ends with an incomplete entry, which is ignored"
         return reading.table, notice, reading.lost
 
@@ -367,14 +368,11 @@ def _entries_of(line: bytes) -> list[Began | record.Entry]:
     return []
 
 
-def _unfinished(tail: bytes) -> tuple[list[Began | record.Entry], bool]:
-    """Return the entries at the end of a journal that have no newline.
-
-    The second value says whether something else is there behind them.
-    """
+def _unfinished(tail: bytes) -> tuple[list[Began | record.Entry], bytes]:
+    """Return the entries at the end of a journal that have no newline, and what is behind them."""
     entries = _entries_of(tail)
     if entries:
-        return entries, False
+        return entries, b""
 
     # the newline of a promised line may be what is damaged
     ends = [brace.end() for brace in re.finditer(rb"\}", tail)]
@@ -382,9 +380,9 @@ def _unfinished(tail: bytes) -> tuple[list[Began | record.Entry], bool]:
     for end in ends[-most:] if most else ():
         entries = _entries_of(tail[:end])
         if entries:
-            return entries, end + 1 < len(tail)
+            return entries, tail[end + 1 :]
 
-    return [], bool(tail)
+    return [], tail
 
 
 class _Leases:

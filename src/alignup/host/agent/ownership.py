@@ -269,7 +269,7 @@ class Ownership:
     def _reading(self) -> tuple[Reading, bytes]:
         """Return what the journal says, and its text.
 
-        What was promised and is not there counts as damage.
+        What was promised and is not there, or is no entry, counts as damage.
 
         Raises:
             InputError: it cannot be read.
@@ -295,8 +295,10 @@ class Ownership:
 
         reading = read_entries(text, str(self.journal))
         promise = self._promise
-        if promise.boot_id == self._boot_id and promise.inode == inode and promise.size > len(text):
-            reading = reading._replace(damage=(*reading.damage, Damage(text.count(b"\n") + 1, b"")))
+        end = len(text) - len(reading.torn)
+        if promise.boot_id == self._boot_id and promise.inode == inode and promise.size > end:
+            missing = Damage(text.count(b"\n") + 1, reading.torn)
+            reading = reading._replace(damage=(*reading.damage, missing))
 
         return reading, text
 

@@ -157,7 +157,7 @@ def test_a_line_whose_newline_is_damaged_is_read(path, behind, names, is_torn):
     content = path.read_bytes() + line_of(FIRST)[:-1] + behind
     reading = read_entries(content, "j")
     assert [lease.name for lease in reading.table.leases] == names
-    assert (reading.is_torn, reading.damage) == (is_torn, ())
+    assert (bool(reading.torn), reading.damage) == (is_torn, ())
 
 
 def test_other_files_are_no_journals(path):
@@ -179,7 +179,7 @@ def test_a_journal_without_its_table_is_damaged(path, content):
     path.write_bytes(content)
     reading = read_entries(content, "j")
     assert not reading.table.leases
-    assert reading.damage or reading.is_torn
+    assert reading.damage or reading.torn
     assert read_journal(path)[1]
 
 

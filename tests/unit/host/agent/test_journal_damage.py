@@ -167,7 +167,7 @@ def test_a_cut_within_what_no_fsync_promised_costs_nothing():
             assert not reading.damage
             if end < len(after) - 1:
                 assert reading.table == whole.table
-                assert reading.is_torn == bool(end)
+                assert bool(reading.torn) == bool(end)
 
 
 def test_a_line_that_ends_in_a_newline_is_not_torn():

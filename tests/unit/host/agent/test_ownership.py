@@ -373,6 +373,48 @@ def test_a_journal_that_is_cut_off_at_the_end_of_a_line_is_missed(file, socket):
     second.close()
 
 
+@pytest.mark.parametrize(
+    ("wrong", "filling"), [(2, b"zz"), (4, b"\0"), (20, b"}"), (200, b"\0"), (1000, b"x")]
+)
+def test_an_end_that_is_written_over_was_promised_all_the_same(file, socket, wrong, filling):
+    """Its newline is gone, as that of a line that was not written whole."""
+    first = Ownership(file)
+    first.take_over(MACHINE, socket, pytest.fail)
+    with first.journal.open("ab") as journal:
+        journal.write(line_of(Given(leasing.record("before"))) * 4)
+        journal.write(line_of(Given(leasing.record("lost"))))
+        journal.flush()
+        first.wrote(journal.fileno(), 2)
+
+    size = first.journal.stat().st_size
+    with first.journal.open("r+b") as journal:
+        journal.seek(size - wrong)
+        journal.write((filling * wrong)[:wrong])
+
+    first.close()
+    second = Ownership(file)
+    second.take_over(MACHINE, socket, lambda _: None)
+    assert "of the journal cannot be read, and may have recorded a lease" in second.lost
+    second.close()
+
+
+@pytest.mark.parametrize("torn", [b"x", line_of(Freed("x"))[:-2], b"\0" * 300])
+def test_what_was_never_promised_may_be_torn(file, socket, torn):
+    first = Ownership(file)
+    first.take_over(MACHINE, socket, pytest.fail)
+    with first.journal.open("ab") as journal:
+        journal.write(line_of(Given(leasing.record("kept"))))
+        journal.flush()
+        first.wrote(journal.fileno(), 1)
+        journal.write(torn)
+
+    first.close()
+    second = Ownership(file)
+    table = second.take_over(MACHINE, socket, lambda _: None)
+    assert ([lease.name for lease in table.leases], second.lost) == (["kept"], "")
+    second.close()
+
+
 def test_with_the_boot_all_that_is_missing_has_ended(file, socket):
     first = Ownership(file)
     first.take_over(MACHINE, socket, pytest.fail)
