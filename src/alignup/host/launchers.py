@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Final
 
-_COUNTS: Final = r"[0-9]{1,6}(\(x[0-9]{1,6}\))?"
+_COUNTS: Final = r"[0-9]{1,6}(\(x[1-9][0-9]{0,5}\))?"
 _PARTS_AT_MOST: Final = 999_999
 _SLURM_NODE: Final = "SLURM_NODEID"
 _FLUX_NODES: Final = "FLUX_JOB_NNODES"

@@ -85,6 +85,7 @@ def test_a_rank_is_told_by_its_launcher(environment, expected):
             {"SLURM_LOCALID": "0", "SLURM_TASKS_PER_NODE": "\u0663"},
             "numbers of tasks such as",
         ),
+        ({"SLURM_LOCALID": "0", "SLURM_TASKS_PER_NODE": "4(x0)"}, "numbers of tasks such as"),
         (
             {"SLURM_LOCALID": "0", "SLURM_TASKS_PER_NODE": "4(2)"},
             r"numbers of tasks such as 4\(x2\),3",
