@@ -292,7 +292,7 @@ class _Seer:
 
             before = seen
             text = self._environment[variable]
-            seen, trouble = self._listed(variable, text, before)
+            seen, trouble = self._listed(variable, text, before, reason)
             if trouble or len(seen) < len(before):
                 reason = f"{variable} ({text!r:.80}) {trouble or 'lists no others'}"
 
@@ -320,9 +320,16 @@ class _Seer:
         return None
 
     def _listed(
-        self, variable: str, text: str, devices: Sequence[Device]
+        self, variable: str, text: str, devices: Sequence[Device], reason: str
     ) -> tuple[list[Device], str]:
-        """Return the devices that a variable lists, and what is wrong where these are none."""
+        """Return the devices that a variable lists, and what is wrong where these are none.
+
+        Args:
+            variable: its name.
+            text: what it says.
+            devices: those that it chooses among.
+            reason: what hides the others, in words; empty: nothing does.
+        """
         if variable == "HABANA_VISIBLE_MODULES":
             return self._by_module(text, devices)
         if variable == "ZE_AFFINITY_MASK":
@@ -343,23 +350,31 @@ class _Seer:
         listed = [devices[number] for number in numbers]
         if listed:
             return listed, ""
-        return [], self._trouble(text, [uuid for uuid in uuids.values() if uuid])
+
+        trouble = self._trouble(text, [uuid for uuid in uuids.values() if uuid])
+        if trouble:
+            return [], trouble
+        if not reason:
+            return [], f"begins with none of the {len(devices)} of the machine"
+        return [], f"begins with none of the {len(devices)} that are left to it: {reason}"
 
     def _trouble(self, text: str, uuids: Sequence[str]) -> str:
-        """Return in words why a list names no device."""
+        """Return in words why a list names no device; empty: it begins with one of no device."""
         name = text.partition(",")[0].strip()
         if not name or name.startswith("-"):
             return "hides all"
         if is_uuid(name) and not uuids:
+            if self._resource == _AMD:
+                return "names a UUID, and the kernel tells no unique_id: list numbers"
             return (
                 "names a UUID, which only the driver can tell: install the extra `nvidia` "
                 "(nvidia-ml-py), or list numbers"
             )
 
         names = [entry.strip() for entry in text.split(",")]
-        if len(set(names)) < len(names):
+        if self._resource == _NVIDIA and len(set(names)) < len(names):
             return "names a device twice, and the driver then shows none"
-        return f"begins with none of the {len(self._devices)} of the machine"
+        return ""
 
     def _uuid(self, device: Device) -> str:
         """Return the name by which a runtime knows a device besides its number; empty: unknown."""
@@ -464,7 +479,7 @@ class _Seer:
         grants = {}
         for variable in _GRANTS:
             names = self._environment.get(variable, "").split(",")
-            numbers = [_whole_number(name) for name in names]
+            numbers = list(dict.fromkeys(map(_whole_number, names)))
             if all(number in by_minor for number in numbers):
                 grants[variable] = [by_minor[number or 0] for number in numbers]
 
@@ -558,6 +573,7 @@ class _Seer:
                 break
             listed.append(modules[number])
 
+        listed = list(dict.fromkeys(listed))
         return listed, "" if listed else "names no module of the machine"
 
     def _tiles(self, devices: Iterable[Device], files: HostFiles) -> tuple[Device, ...]:

@@ -122,6 +122,39 @@ def test_what_hides_devices_is_named(text, words, root):
     assert re.search(words, view.reason)
 
 
+@pytest.mark.parametrize(
+    ("resource", "environment", "driver", "words"),
+    [
+        (
+            AMD,
+            {"ROCR_VISIBLE_DEVICES": "5", "HIP_VISIBLE_DEVICES": "5"},
+            None,
+            r"HIP_.* begins with none of the 1 that are left to it: ROCR_.* lists no others",
+        ),
+        (
+            GPU,
+            {"CUDA_VISIBLE_DEVICES": "5"},
+            [5],
+            "none of the 1 that are left to it: the driver lists no others",
+        ),
+        (AMD, {"ROCR_VISIBLE_DEVICES": "GPU-7"}, None, "the kernel tells no unique_id"),
+        (AMD, {"ROCR_VISIBLE_DEVICES": "9,9"}, None, "with none of the 8 of the machine"),
+    ],
+)
+def test_a_number_counts_among_those_that_are_left(resource, environment, driver, words, root):
+    """A number of the machine is none of these; to say that the machine lacks it would be wrong."""
+    listed, view = seen(on_bus(resource, driver=driver), resource, environment, root=root)
+    assert (listed, view.is_whole) == ([], False)
+    assert re.search(words, view.reason)
+
+
+def test_a_device_that_is_named_twice_is_one(root):
+    """Two ranks would have it."""
+    twice = {"HABANA_VISIBLE_MODULES": "1,1,2"}
+    assert seen(on_bus(GAUDI), GAUDI, twice, root=root)[0] == [1, 2]
+    assert seen(on_bus(GPU), GPU, {"SLURM_STEP_GPUS": "3,3"}, root=root)[0] == [3]
+
+
 def test_a_task_that_a_driver_shows_one_gpu_has_it_among_those_of_the_bus(root):
     """Slurm's --gpus-per-task with ConstrainDevices: every task counts its own from 0."""
     for rank in range(8):
