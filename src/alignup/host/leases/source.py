@@ -33,6 +33,7 @@ from alignup.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+    from contextlib import AbstractContextManager
 
     from alignup.host.leases.local_machine import Site
 
@@ -443,7 +444,8 @@ class FileSource:
         # before the lock, which others wait for; a user has no limits on the own machine
         ledger = Ledger(site, Limits(leases=None, waiting=None), request.uid, version)
         if demand.part is not None:
-            ledger.node.part_of(demand)
+            with _names_limit(site):
+                ledger.node.part_of(demand)
 
         refused: AllocationError | None = None
         with file.change() as change:
@@ -535,7 +537,7 @@ class FileSource:
         from alignup.host.leases.lease_node import cut, notes  # noqa: PLC0415  # startup counts
 
         site = self._load_site([resource for resource, number in devices.items() if number])
-        with errors_at(site.limit, "{error}; {where}" if site.limit else "{error}"):
+        with _names_limit(site):
             parts = cut(site, site.inventory, count, cpus_per_part, devices)
 
         for note in notes(site, parts):
@@ -546,6 +548,11 @@ class FileSource:
     def _agent(self, error: AgentOwnsError) -> AgentSource:
         """Return the agent that has taken over the file."""
         return AgentSource(Path(error.socket), self._file.tell)
+
+
+def _names_limit(site: Site) -> AbstractContextManager[None]:
+    """Say behind an error which CPUs this process may use, if these are not all."""
+    return errors_at(site.limit, "{error}; {where}" if site.limit else "{error}")
 
 
 class _QueuedError(AllocationError):

@@ -13,9 +13,9 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from alignup.errors import AllocationError
+from alignup.errors import AllocationError, InputError
 from alignup.host.leases.file import LeaseFile
-from alignup.host.leases.record import Waiter
+from alignup.host.leases.record import PartOf, Waiter
 from alignup.host.leases.request import LeaseRequest, make_request
 from alignup.host.leases.source import FileSource
 from alignup.host.parts.usable import reachable
@@ -175,6 +175,8 @@ def test_an_affinity_mask_that_is_the_limit_is_named(file, monkeypatch):
     with pytest.raises(AllocationError) as refused:
         get(file, make_request(cpus=17), where=where)
     assert "affinity" not in str(refused.value)
+    with pytest.raises(InputError, match=r"5 parts are too many .* may use only CPUs 0-3 of 0-15"):
+        get(file, make_request(part=PartOf(0, 5)), where=where)
 
 
 def until(happened):
