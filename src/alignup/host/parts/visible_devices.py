@@ -58,6 +58,8 @@ _GRANTS: Final = ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS")
 # What NVIDIA's container toolkit gave a container, which counts its GPUs from 0.
 _CONTAINER: Final = "NVIDIA_VISIBLE_DEVICES"
 _HIERARCHY: Final = "ZE_FLAT_DEVICE_HIERARCHY"
+# What CUDA counts GPUs by: without it, by their speed (CUDA C++ Programming Guide 13).
+_ORDER: Final = ("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
 # What some variables say for all devices.
 _ALL: Final = {"HABANA_VISIBLE_MODULES": ("all",), "ZE_AFFINITY_MASK": ("",)}
 # A larger number is none of a device.
@@ -272,6 +274,9 @@ class _Seer:
         # by PCI address, what `_information` has read
         self._information: dict[str, dict[str, str]] = {}
 
+        # by PCI address
+        self._models = {device.address: device.device for device in loaded.machine.pci_devices}
+
         driver_devices = tuple(loaded.devices.get(resource, ()))
         self._by_driver = not all(is_pci(device.id) for device in driver_devices)
         self._driver_devices = driver_devices
@@ -349,6 +354,8 @@ class _Seer:
         numbers = reader(text, [uuids[device.id] for device in devices])
         listed = [devices[number] for number in numbers]
         if listed:
+            if self._resource == _NVIDIA and not is_uuid(text):
+                self._note_of_order(variable, text, devices)
             return listed, ""
 
         trouble = self._trouble(text, [uuid for uuid in uuids.values() if uuid])
@@ -443,6 +450,17 @@ class _Seer:
             self._notes.append(
                 f"{self._resource} {own_numbers} may be numbers within a device cgroup of Slurm, "
                 "and nothing tells of which GPUs: the extra `nvidia` asks the driver"
+            )
+
+    def _note_of_order(self, variable: str, text: str, devices: Sequence[Device]) -> None:
+        """Note that CUDA may count GPUs of several models otherwise than they are counted here."""
+        name, order = _ORDER
+        models = {self._models.get(_address(device)) for device in devices} - {None}
+        if self._files is not None and len(models) > 1 and self._environment.get(name) != order:
+            self._notes.append(
+                f"{variable} ({text!r:.80}) is read in the order of the PCI bus, and CUDA counts "
+                f"GPUs of several models by their speed unless {name}={order}: CPUs may be far "
+                "from the GPUs that it means"
             )
 
     def _own_numbers(self) -> list[int]:
@@ -809,7 +827,8 @@ def visible_variables(
 
         numbers = _gpu_numbers(resource, ids, inventory, machine, (numbered or {}).get(resource))
         if variable == "CUDA_VISIBLE_DEVICES":
-            variables["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+            name, order = _ORDER
+            variables[name] = order
         variables[variable] = ",".join(map(str, sorted(numbers)))
 
         for group in VARIABLES[resource][1:]:

@@ -148,6 +148,27 @@ def test_a_number_counts_among_those_that_are_left(resource, environment, driver
     assert re.search(words, view.reason)
 
 
+@pytest.mark.parametrize(
+    ("environment", "models", "is_noted"),
+    [
+        ({"CUDA_VISIBLE_DEVICES": "1"}, ("2330", "20b5"), True),
+        ({"CUDA_VISIBLE_DEVICES": "1", "CUDA_DEVICE_ORDER": "FASTEST_FIRST"}, ("1", "2"), True),
+        ({"CUDA_VISIBLE_DEVICES": "1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, ("1", "2"), False),
+        ({"CUDA_VISIBLE_DEVICES": "1"}, ("2330", "2330"), False),
+        ({"CUDA_VISIBLE_DEVICES": "GPU-00000001"}, ("2330", "20b5"), False),
+        ({"CUDA_VISIBLE_DEVICES": "-1"}, ("2330", "20b5"), False),
+    ],
+)
+def test_cuda_may_count_gpus_of_several_models_by_their_speed(environment, models, is_noted, root):
+    loaded = on_bus(GPU, 2, driver=[0, 1])
+    gpus = zip(loaded.machine.pci_devices, models, strict=True)
+    pci_devices = tuple(replace(device, device=model) for device, model in gpus)
+    loaded = replace(loaded, machine=replace(loaded.machine, pci_devices=pci_devices))
+    _, view = seen(loaded, GPU, environment, root=root)
+    assert bool(view.notes) == is_noted
+    assert all("unless CUDA_DEVICE_ORDER=PCI_BUS_ID" in note for note in view.notes)
+
+
 def test_a_device_that_is_named_twice_is_one(root):
     """Two ranks would have it."""
     twice = {"HABANA_VISIBLE_MODULES": "1,1,2"}
