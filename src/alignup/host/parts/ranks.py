@@ -30,6 +30,7 @@ from alignup.host.parts.visible_devices import (
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.machine import Machine
 from alignup.records import replace
+from alignup.text.counting import counted
 
 TYPE_CHECKING = False  # `typing` is slow to import
 if TYPE_CHECKING:
@@ -251,11 +252,15 @@ def _part_of(
     places = of
     if rules.oversubscribe:
         places = min(of, machine.cpu_count)
-    elif of > machine.cpu_count and not rules.cpus:
-        raise InputError(
-            f"{of} parts are too many for the {machine.cpu_count} CPUs that this process may use: "
-            "with oversubscribe=True several ranks share a CPU"
+    elif of * max(1, rules.cpus) > machine.cpu_count:
+        each = f" of {counted(rules.cpus, 'CPU')}" if rules.cpus else ""
+        trouble = (
+            f"{of} parts{each} are too many for the {counted(machine.cpu_count, 'CPU')} that this "
+            "process may use"
         )
+        if not rules.cpus:
+            trouble += ": with oversubscribe=True several ranks share a CPU"
+        raise InputError(trouble)
 
     own_ids = {
         resource: tuple(device.id for device in view.seen)

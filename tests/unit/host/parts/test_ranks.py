@@ -201,6 +201,8 @@ def test_more_ranks_than_cpus_share_them_where_that_is_asked_for(monkeypatch):
     monkeypatch.setattr(ranks, "_load", lambda *_: load_machine("align-up-article"))
     with pytest.raises(InputError, match=r"9 parts are too many for the 8 .*oversubscribe=True"):
         alignup.bind(0, 9)
+    with pytest.raises(InputError, match=r"2 parts of 5 CPUs .* the 8 CPUs that this process may"):
+        alignup.bind(0, 2, cpus=5)
     parts = [alignup.bind(rank, 9, oversubscribe=True) for rank in range(9)]
     assert [str(part.cpus) for part in parts] == [*map(str, range(8)), "0"]
     assert [part.environment()["ALIGNUP_PART"] for part in parts][8] == "8/9"
