@@ -59,6 +59,13 @@ LAUNCHERS: Final = (
         world=("RANK", "WORLD_SIZE"),
     ),
     Launcher(
+        "DeepSpeed",
+        _TORCHRUN_RANK,
+        ("LOCAL_SIZE",),
+        "deepspeed without --bind_cores_to_rank",
+        world=("RANK", "WORLD_SIZE"),
+    ),
+    Launcher(
         "Open MPI",
         "OMPI_COMM_WORLD_LOCAL_RANK",
         ("OMPI_COMM_WORLD_LOCAL_SIZE",),

@@ -58,6 +58,18 @@ RECORDED = Path(__file__).parents[2] / "recorded" / "launchers"
             },
             (3, 4),
         ),
+        # one task of Slurm that is DeepSpeed's launcher, which sets no LOCAL_WORLD_SIZE
+        (
+            {
+                "SLURM_LOCALID": "0",
+                "SLURM_STEP_TASKS_PER_NODE": "1",
+                "LOCAL_RANK": "3",
+                "LOCAL_SIZE": "8",
+                "RANK": "3",
+                "WORLD_SIZE": "8",
+            },
+            (3, 8),
+        ),
         # half an environment is none
         ({"LOCAL_RANK": "7", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "4"}, (1, 4)),
     ],
