@@ -209,7 +209,10 @@ class MemoryRule(Record):
             memory_kinds = ", ".join(
                 f"{node.id}: {node.memory_kind or 'dram'}" for node in nodes if node.memory
             )
-            wish = f"NUMA nodes {self.nodes}" if self.nodes else self.kind
+            wish = self.kind
+            if self.nodes:
+                kind = "any memory" if self.kind == "any" else self.kind
+                wish = f"{kind} of NUMA nodes {self.nodes}"
             raise InputError.at(
                 "the memory that is asked for", f"some of the machine's ({memory_kinds})", wish
             )

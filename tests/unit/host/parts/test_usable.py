@@ -276,6 +276,10 @@ def test_memory_is_asked_for_by_kind_or_node():
         InputError, match=r"expected some of the machine's \(0: dram\), got 'hbm' at the memory"
     ):
         MemoryRule.parse(None, "hbm").open_nodes(machine((4, 2, "")))
+    with pytest.raises(InputError, match=r"\(0: dram\), got 'hbm of NUMA nodes 0' at the memory"):
+        MemoryRule.parse("0", "hbm").open_nodes(machine((4, 2, "")))
+    with pytest.raises(InputError, match="got 'any memory of NUMA nodes 7' at"):
+        MemoryRule.parse("7", None).open_nodes(machine((4, 2, "")))
 
     for options, place in ((("x", None), "--memory-from"), ((None, "nvm"), "--memory-kind")):
         with pytest.raises(InputError, match=place):
