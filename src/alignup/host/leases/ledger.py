@@ -554,7 +554,10 @@ class Ledger:
             node = LeaseNode(self._site_of_all(self._site.machine), self._version)
             lease = node.place(known_request)
         except AllocationError as error:
-            raise AllocationError(f"{error.detail}{self._limit(request)}", error.reason) from None
+            detail = f"{error.detail}{self._limit(request)}"
+            if self.leases:
+                detail += "; that is without any lease: waiting would not help"
+            raise AllocationError(detail, error.reason) from None
 
         excess = self.users.excess(request.uid, lease, alone=True)
         if excess:

@@ -160,6 +160,16 @@ def test_nobody_waits_for_what_can_never_be_had(file):
     assert file.read().waiting == ()
 
 
+def test_what_would_be_free_without_any_lease_is_said_to_be_that(file):
+    """Somebody has 10 of the 16 CPUs, so that 6 are free."""
+    get(file, make_request(cpus=10))
+    with pytest.raises(AllocationError, match=r"17 asked, 6 free.*; held now") as refused:
+        get(file, make_request(cpus=17))
+    assert "waiting" not in str(refused.value)
+    with pytest.raises(AllocationError, match=r"17 asked, 16 free.*; that is without any lease"):
+        get(file, make_request(cpus=17), wait=math.inf)
+
+
 def test_an_affinity_mask_that_is_the_limit_is_named(file, monkeypatch):
     """It is not to be seen from the numbers."""
     whole = leasing.machine()
