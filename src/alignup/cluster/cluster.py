@@ -84,7 +84,7 @@ REASONS: Final = (
 
 AMOUNTS_ONLY: Final = (
     "the cluster was made from NodeResourceTopology objects, which have amounts "
-    "only: make it from nodes"
+    "only: make it from nodes, as JSON lines describe them"
 )
 
 _MOST_THREADS: Final = 256

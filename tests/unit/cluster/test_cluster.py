@@ -140,7 +140,7 @@ def test_amounts_alone_cannot_be_asked():
     cluster = Cluster(
         ["a"], [amounts_of(1, "restricted", resources={"example.com/gpu": ((1,),) * 3})]
     )
-    with pytest.raises(InputError, match="amounts only: make it from nodes"):
+    with pytest.raises(InputError, match="amounts only: make it from nodes, as JSON lines"):
         cluster.evaluate(pod_manifest("new"), exact=True)
     assert not cluster.evaluate(pod_manifest("new", gpu=1)).exact.any()
     refused = cluster.evaluate(pod_manifest("new", gpu=2))
