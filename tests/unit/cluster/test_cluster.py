@@ -5,12 +5,12 @@ Besides, what a pod asks of its rows, and the threads that share its work.
 
 from __future__ import annotations
 
-import _thread
 import json
 import os
 import sys
 import threading
 import time
+from _thread import start_new_thread
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count, product
 from queue import SimpleQueue
@@ -729,10 +729,33 @@ def test_a_helper_ends_when_its_queue_is_closed_and_leaves_it_closed():
     assert queue.get_nowait() is None
 
 
-def wait_for_threads(most):
-    """Wait until no more threads than so many are left."""
+@pytest.fixture
+def running_helpers(monkeypatch):
+    """Return a list with an element for each helper that was started and has not ended.
+
+    How many threads the interpreter counts would not do: one that an earlier test has started is
+    counted when it runs for the first time.
+    """
+    running = []
+
+    def start(help_with, arguments):
+        running.append(help_with)
+        return start_new_thread(run, (help_with, arguments))
+
+    def run(help_with, arguments):
+        try:
+            help_with(*arguments)
+        finally:
+            running.pop()
+
+    monkeypatch.setattr("alignup.cluster.cluster.start_new_thread", start)
+    return running
+
+
+def wait_until_none(running):
+    """Wait until a list is empty."""
     patience = time.monotonic() + 60
-    while _thread._count() > most:
+    while running:
         assert time.monotonic() < patience
         time.sleep(0.01)
 
@@ -741,7 +764,7 @@ class Interrupted(BaseException):
     """What nobody catches."""
 
 
-def test_an_exception_at_any_moment_leaves_nothing_held():
+def test_an_exception_at_any_moment_leaves_nothing_held(running_helpers):
     """As a signal handler raises it: between any two instructions of the caller's thread.
 
     Whatever comes, nothing is being done any more when the call is over, and the next one works.
@@ -754,7 +777,7 @@ def test_an_exception_at_any_moment_leaves_nothing_held():
         if hasattr(function, "__code__")
     }
     is_open, doing, late = False, [], []
-    left, threads_before = 0, _thread._count()
+    left = 0
 
     def run(start, stop):
         doing.append(start)
@@ -801,19 +824,20 @@ def test_an_exception_at_any_moment_leaves_nothing_held():
 
     assert moment > 20
     assert late == []
+    assert running_helpers
     del helpers
-    wait_for_threads(threads_before)
+    wait_until_none(running_helpers)
 
 
-def test_helpers_end_with_their_cluster(monkeypatch):
+def test_helpers_end_with_their_cluster(monkeypatch, running_helpers):
     monkeypatch.setattr("alignup.cluster.cluster._WORTH_A_THREAD", 0)
-    before = _thread._count()
     for _ in range(20):
         cluster = Cluster.from_nodes([Node(alignup.read_machine("align-up-article"))] * 40)
         cluster.evaluate(pod_manifest("p", cpus=1, memory="1Gi"), threads=2)
+        assert running_helpers
         del cluster
 
-    wait_for_threads(before)
+    wait_until_none(running_helpers)
 
 
 def pod_of(first: str, second: str):
