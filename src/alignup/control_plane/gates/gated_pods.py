@@ -173,6 +173,10 @@ class GatedPods:
         pod, _ = self._placeless[uid]
         self._placeless[uid] = pod, False
 
+    def is_placeless(self, uid: str) -> bool:
+        """Return whether a pod that needs no place is let go, or waits until its group goes."""
+        return uid in self._placeless
+
     def take_placeless(self, uid: str) -> WaitingPod | None:
         """Return a pod that needs no place, which is not let go for now; None: it is none."""
         pod, _ = self._placeless.pop(uid, (None, False))

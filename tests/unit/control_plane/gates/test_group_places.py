@@ -643,3 +643,26 @@ def test_members_share_a_node_only_if_each_order_is_admitted_beside_the_pods_the
     pods.put(member("m0", 2, cpu=1), member("m1", 2, cpu=2))
     pods.settle()
     assert ({"m0", "m1"} <= pods.ungated().keys()) is (not olds)
+
+
+@pytest.mark.parametrize("is_leaving", [True, False])
+def test_a_plan_is_taken_back_where_a_member_without_a_place_goes_meanwhile(is_leaving) -> None:
+    pods = Pods("a", "b", "c")
+    pods.put(member("m0", 3, cpu=4), member("m1", 3, cpu=4), idle_member("launcher", 3))
+    plans = pods.decide()
+    assert names_of(plans, Plan) == ["m0", "m1"]
+    launcher = pods.objects.pop("launcher")
+    if is_leaving:
+        leaving = {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}
+        pods.put(merge(launcher, leaving))
+    else:
+        pods.keeper.pod_gone("uid-launcher", pods.now)
+
+    for plan in plans:
+        pods.apply(plan)
+    pods.settle()
+    assert not pods.keeper.places
+    assert pods.keeper.groups.of("uid-m0").words() == "2 of 3 members are there"
+    pods.put(idle_member("another", 3))
+    pods.settle()
+    assert {"m0", "m1", "another"} <= pods.ungated().keys()
