@@ -49,6 +49,7 @@ class WaitingGroup:
         releasing: the uids of those whose gates are being taken off.
         to_release: those of them whose patch is to be sent, again.
         begun: the uids of those without a gate, and whether they ask for something exclusive.
+        uids: those of all, also of those that wait for themselves, or to be tried again.
         is_refused: no node but those that changed since has room for all.
         fitting: how many members had a place when it was tried last, of how many.
         gained: how many more may have one on the nodes that changed since, at most.
@@ -67,6 +68,7 @@ class WaitingGroup:
         "since",
         "size",
         "to_release",
+        "uids",
         "waiting",
     )
 
@@ -79,6 +81,7 @@ class WaitingGroup:
         self.releasing: set[str] = set()
         self.to_release: set[str] = set()
         self.begun: dict[str, bool] = {}
+        self.uids: set[str] = set()
         self.is_refused = False
         self.fitting = (0, 0)
         self.gained = 0
@@ -224,7 +227,8 @@ class WaitingGroups:
         group.begun.pop(uid, None)
         group.releasing.discard(uid)
         group.is_refused = False  # the others may need less
-        if not (group.waiting or group.begun or group.releasing or group.plan.keys() - {uid}):
+        group.uids.discard(uid)
+        if not group.uids:
             del self._groups[key]
             self._pending.pop(key, None)
 
@@ -316,6 +320,7 @@ class WaitingGroups:
 
         self._pending[key] = group
         self._of_pod[uid] = key
+        group.uids.add(uid)
         return group
 
     def _resize(self, group: WaitingGroup) -> None:

@@ -60,6 +60,15 @@ def test_a_member_that_is_gone_is_lacking_and_the_last_one_takes_its_group_with_
     groups.gone("uid-m0")  # no error
 
 
+def test_a_group_is_there_as_long_as_one_that_waits_for_itself() -> None:
+    groups, group = groups_of(member("m0", 2), member("m1", 2))
+    groups.alone(group, "uid-m0")
+    groups.gone("uid-m1")
+    assert groups.of("uid-m0") is group
+    groups.gone("uid-m0")
+    assert groups.of("uid-m0") is None
+
+
 @pytest.mark.parametrize("is_exclusive", [True, False])
 def test_who_comes_after_a_member_that_asks_for_something_exclusive_goes_alone(
     is_exclusive,
