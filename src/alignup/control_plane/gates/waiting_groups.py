@@ -228,6 +228,8 @@ class WaitingGroups:
         group.releasing.discard(uid)
         group.is_refused = False  # the others may need less
         group.uids.discard(uid)
+        if not any(self._size_by(pod) == group.size for pod in group.waiting.values()):
+            self._resize(group)  # that of the one that is gone
         if not group.uids:
             del self._groups[key]
             self._pending.pop(key, None)
@@ -325,12 +327,16 @@ class WaitingGroups:
 
     def _resize(self, group: WaitingGroup) -> None:
         """Take the number of members anew; where members differ, the largest one counts."""
-        memberships = [pod.watched.membership for pod in group.waiting.values()]
-        sizes = [self.sizes.size(each) for each in memberships if each is not None]
+        sizes = map(self._size_by, group.waiting.values())
         size = max(sizes, default=self.sizes.size(group.membership))
         if size != group.size:
             group.size = size
             group.is_refused = False
+
+    def _size_by(self, pod: WaitingPod) -> int:
+        """Return how many members its group has by what one of them says."""
+        membership = pod.watched.membership
+        return 0 if membership is None else self.sizes.size(membership)
 
     @staticmethod
     def _unwait(group: WaitingGroup, uid: str) -> None:

@@ -60,6 +60,15 @@ def test_a_member_that_is_gone_is_lacking_and_the_last_one_takes_its_group_with_
     groups.gone("uid-m0")  # no error
 
 
+def test_where_members_differ_the_size_that_only_one_has_said_goes_with_it() -> None:
+    groups, group = groups_of(member("m0", 4), member("m1", 2), member("m2", 2))
+    assert group.words() == "3 of 4 members are there"
+    groups.gone("uid-m0")
+    assert (group.size, group.lacking) == (2, 0)
+    groups.gone("uid-m1")
+    assert (group.size, group.lacking) == (2, 1)
+
+
 def test_a_group_is_there_as_long_as_one_that_waits_for_itself() -> None:
     groups, group = groups_of(member("m0", 2), member("m1", 2))
     groups.alone(group, "uid-m0")
