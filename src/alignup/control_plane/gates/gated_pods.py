@@ -109,6 +109,8 @@ class GatedPods:
         self._parked.pop(uid, None)
 
         membership = pod.watched.membership
+        if membership is None:
+            self.groups.gone(uid)
         if membership is not None and uid not in self.queue and uid not in self._placeless:
             self.groups.add(membership, pod, now)
         elif pod.needs_place:

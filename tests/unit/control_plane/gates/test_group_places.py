@@ -666,3 +666,17 @@ def test_a_plan_is_taken_back_where_a_member_without_a_place_goes_meanwhile(is_l
     pods.put(idle_member("another", 3))
     pods.settle()
     assert {"m0", "m1", "another"} <= pods.ungated().keys()
+
+
+def test_a_pod_that_is_a_member_no_more_waits_for_itself_only() -> None:
+    pods = Pods("a")
+    m0 = member("m0", 2, cpu=4)
+    pods.put(m0, member("m1", 2, cpu=1), seen=False)
+    pods.keeper.pod_seen(pods.read("m0"), 0)
+    pods.put(merge(m0, {"metadata": {"labels": None, "annotations": None}}))
+    assert pods.keeper.groups.of("uid-m0") is None
+    pods.settle()
+    assert pods.ungated() == {"m0": "a"}
+
+    pods.keeper.pod_seen(pods.read("m1"), 0)
+    assert pods.keeper.groups.of("uid-m1").words() == "1 of 2 members are there"
