@@ -203,10 +203,13 @@ class GatedPods:
         It gives its place up, and waits again, once it has changed or some time later.
         """
         place = self._places.get(pod.uid)
-        newest = self.take_placeless(pod.uid) or pod
+        placeless = self.take_placeless(pod.uid)
+        newest = placeless or pod
         if place is not None:
             newest = place.newest
             self._places.end(pod.uid)
+        elif placeless is None and (self.is_waiting(pod.uid) or self.groups.of(pod.uid) is None):
+            return  # it waits again, or has ended
 
         if newest.version != pod.version:
             self.seen(newest, now)

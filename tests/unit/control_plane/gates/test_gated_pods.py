@@ -125,3 +125,15 @@ def test_a_pod_that_cannot_be_read_stays_until_it_can() -> None:
     keeper.pod_seen(waiting_pod("q", cpu="much"), 7)
     keeper.pods_listed([], 8)
     assert keeper.pods.faulty == {}
+
+
+def test_a_pod_that_has_ended_before_its_patch_was_refused_waits_no_more() -> None:
+    keeper = keeper_of("a")
+    pod = waiting_pod("p", cpu=4)
+    keeper.pod_seen(pod, 1)
+    assert len(keeper.decide(1)) == 1
+    keeper.pod_gone("uid-p", 2)
+    keeper.refused(pod, 3, for_good=True)
+    assert not keeper.pods.parked
+    assert keeper.decide(100) == []
+    assert not keeper.queue
