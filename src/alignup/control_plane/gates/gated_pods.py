@@ -240,7 +240,12 @@ class GatedPods:
 
         place.newest = pod
         if pod.is_gated:  # the patch is under way
+            was_written = place.is_written
             place.is_written = bool(pod.planned) and pod.planned == place.nodes[0]
+            group = self.groups.of(pod.uid)
+            is_planned = group is not None and pod.uid in group.plan
+            if is_planned and was_written and not place.is_written:
+                self._places.misplaced.add(pod.uid)  # nobody writes it once more
         else:
             place.opened(pod, now)
             self._member_waits_no_more(pod)

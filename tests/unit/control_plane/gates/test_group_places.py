@@ -680,3 +680,21 @@ def test_a_pod_that_is_a_member_no_more_waits_for_itself_only() -> None:
 
     pods.keeper.pod_seen(pods.read("m1"), 0)
     assert pods.keeper.groups.of("uid-m1").words() == "1 of 2 members are there"
+
+
+def test_a_plan_is_taken_back_where_it_is_taken_away_from_a_member_that_had_it() -> None:
+    """An earlier plan is taken away from it while it gets the same place anew."""
+    pods = Pods("a")
+    m0 = member("m0", 2, cpu=4)
+    m0["metadata"]["annotations"][PLACE] = "a"
+    pods.put(m0)
+    (plan,) = pods.decide()
+    assert (plan.pod.watched.pod.name, plan.node) == ("m0", "")
+
+    pods.put(member("m1", 2, cpu=1))
+    plans = pods.decide()
+    assert names_of(plans, Plan) == ["m1"]
+    for late in (plan, *plans):
+        pods.apply(late)
+    pods.settle()
+    assert pods.ungated() == {"m0": "a", "m1": "a"}
