@@ -13,6 +13,7 @@ import asyncio
 import logging
 import time
 from contextlib import suppress
+from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
@@ -443,17 +444,21 @@ class KeeperService:
         self._requests.add(task)
         task.add_done_callback(self._requests.discard)
         if isinstance(decision, Label):
-            tasks = self._labelling.setdefault(decision.key, set())
-            tasks.add(task)
-            task.add_done_callback(tasks.discard)
+            self._labelling.setdefault(decision.key, set()).add(task)
+            task.add_done_callback(partial(self._is_labelled, decision.key))
+
+    def _is_labelled(self, key: str, task: asyncio.Task[None]) -> None:
+        """Take in that writing a label has ended."""
+        tasks = self._labelling[key]
+        tasks.discard(task)
+        if not tasks:
+            del self._labelling[key]
 
     async def _carry_out(self, decision: Decision) -> None:
         try:
-            if isinstance(decision, Release):
-                # a pod that only reaches its place by a label is tried once if that is there
-                tasks = self._labelling.pop(decision.label, None)
-                if tasks:
-                    await asyncio.wait(tasks)
+            # a pod that only reaches its place by a label is tried once if that is there
+            if isinstance(decision, Release) and decision.label in self._labelling:
+                await asyncio.wait(self._labelling[decision.label])
 
             async with self._turns:
                 if not self.leads:  # it has waited: whoever leads now looks at all anew

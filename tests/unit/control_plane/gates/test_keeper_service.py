@@ -303,6 +303,7 @@ def test_a_cordoned_node_gives_way_to_another_one_by_a_label() -> None:
             assert labels() == {f"{PLACE_LABEL}uid-p": "true"}
             await there.bind("p", "b")
             await until(lambda: not labels())
+            await until(lambda: not service._labelling)
 
 
 def test_a_node_that_takes_pods_again_gets_one_at_once() -> None:
