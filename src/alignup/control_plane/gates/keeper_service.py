@@ -406,11 +406,13 @@ class KeeperService:
         body = msgspec.json.encode({"metadata": {"annotations": annotations}})
         path = api_client.pod_path(pod.watched.pod.namespace, pod.watched.pod.name)
         seconds = leader.terms.lease - leader.terms.renew
-        until = self.clock() + leader.terms.lease
+        until = float("inf")
         backoff = Backoff(self.api.pauses)
         while leader.leads and leader.term == term:
             try:
                 async with self._turns:
+                    # from its first turn on: many pods wait long for theirs
+                    until = min(until, self.clock() + leader.terms.lease)
                     with api_client.accepting(api_client.MISSING):
                         await self._send(path, body, seconds)
             except api_client.ApiError as error:

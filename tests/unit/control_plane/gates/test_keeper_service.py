@@ -539,6 +539,28 @@ def test_a_new_leader_goes_on_without_a_pod_that_cannot_be_written_into_for_long
             assert there.complaints[1].startswith("1 of 2 pods that wait cannot be written into: ")
 
 
+@pytest.mark.usefixtures("_looks_often")
+def test_a_pod_whose_turn_comes_late_is_written_into_again_after_an_error() -> None:
+    """Where many pods wait, a server may take longer for them than a lease lasts."""
+
+    @with_cluster("a")
+    async def _(there: Cluster) -> None:
+        for name in ("large", "larger"):
+            await there.stub.put(PODS, gated_object(name, cpu=7))
+        leader = Leader(there.api, "alignup", "gates", "first", terms=Terms(60, 40.0, 0.1))
+        service = there.service(leader=leader)
+        service._turns = asyncio.Semaphore(0)
+        async with running(service.run()):
+            await until(lambda: service._turns.locked() and service._turns._waiters)
+            begun = service.clock()
+            service.clock = lambda: begun + 100.0
+            there.stub.refused_writes[PODS] = [500, 500]
+            service._turns.release()
+            await until(lambda: service.leads)
+            for name in ("large", "larger"):
+                assert SEEN_BY in there.pod(name)["metadata"]["annotations"]
+
+
 def fail_writes_of(there: Cluster, name: str, status: int) -> None:
     """Let the server answer all writes of a pod with an error."""
     answer = there.stub.one
