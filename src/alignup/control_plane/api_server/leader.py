@@ -6,9 +6,9 @@ takes over when it has seen no change of the lease for as long as the lease says
 so that clocks need not agree. Each write names the version that was read: of two candidates one
 succeeds.
 
-A lease that is deleted, or whose holder somebody takes out, is not free yet: who led learns of it
-only when it reads the lease. It takes that again; others wait as long as a lease lasts, from the
-moment at which they saw it.
+A lease that is deleted or made shorter, or whose holder somebody takes out, is not free yet: who
+led learns of it only when it reads the lease. It takes that again; others wait at least as long as
+one of their own lasts, from the moment at which they saw it.
 """
 
 from __future__ import annotations
@@ -252,9 +252,9 @@ class Leader:
 
     def _lasts(self, spec: _Spec) -> bool:
         """Return whether somebody may lead by a lease that is not of this process."""
-        seconds = spec.lease_duration_seconds
-        if not spec.holder_identity:
-            seconds = 0 if spec.is_given_back else self.terms.lease
+        seconds = max(spec.lease_duration_seconds, self.terms.lease)
+        if spec.is_given_back:
+            seconds = 0
         return self._clock() - self._seen_at < seconds
 
     def _renewed_spec(self, lease: _Lease) -> _Spec:

@@ -248,6 +248,27 @@ def test_a_lease_that_somebody_takes_from_its_holder_is_not_free_at_once(is_dele
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("duration", [{}, {"leaseDurationSeconds": 1}])
+def test_a_lease_that_somebody_makes_shorter_lasts_as_long_as_one_of_those_who_wait(
+    duration,
+) -> None:
+    async def scenario() -> None:
+        stub = ApiStub()
+        async with served(stub) as api:
+            (first, _), (second, line) = candidate(api, "first", LONG), candidate(api, "b", LONG)
+            await first._try()
+            lease = stub.get(LEASES, "extender", "ns")
+            del lease["spec"]["leaseDurationSeconds"]
+            lease["spec"] |= duration
+            await stub.put(LEASES, lease)
+            for ahead, leads in ((0, False), (59, False), (61, True)):
+                line.ahead = ahead
+                await second._try()
+                assert second.leads is leads
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.parametrize("is_deleted", [True, False])
 def test_a_leader_whose_lease_is_free_takes_it_in_a_term_of_its_own(is_deleted) -> None:
     """As one whose clock stood still while another one led, which gave the lease back."""

@@ -486,13 +486,6 @@ def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keeper_service, "_LONGEST_PAUSE", 0.05)
 
 
-def expired_lease() -> dict[str, Any]:
-    return {
-        "metadata": {"name": "gates", "namespace": "alignup"},
-        "spec": {"holderIdentity": "before", "leaseDurationSeconds": 1},
-    }
-
-
 def leases_read(there: Cluster) -> int:
     return sum(
         method == "GET" and path.endswith("/leases/gates") for method, path in there.stub.requests
@@ -506,7 +499,6 @@ def test_a_pod_that_a_new_leader_may_not_write_into_stops_no_other(statuses) -> 
     async def _(there: Cluster) -> None:
         for name in ("large", "larger"):
             await there.stub.put(PODS, gated_object(name, cpu=7))
-        await there.stub.put(LEASES, expired_lease())
         there.stub.refused_writes[PODS] = list(statuses)
         leader = Leader(there.api, "alignup", "gates", "first", terms=Terms(60, 40.0, 0.1))
         service = there.service(leader=leader)
@@ -529,7 +521,6 @@ def test_a_new_leader_goes_on_without_a_pod_that_cannot_be_written_into_for_long
     async def _(there: Cluster) -> None:
         for name in ("large", "larger"):
             await there.stub.put(PODS, gated_object(name, cpu=7))
-        await there.stub.put(LEASES, expired_lease())
         fail_writes_of(there, "large", 500)
         leader = Leader(there.api, "alignup", "gates", "first", terms=Terms(1, 0.7, 0.1))
         service = there.service(leader=leader)
@@ -578,7 +569,6 @@ def test_a_new_leader_who_may_write_into_no_pod_does_not_begin_until_it_may() ->
     @with_cluster("a")
     async def _(there: Cluster) -> None:
         await there.stub.put(PODS, gated_object("large", cpu=7))
-        await there.stub.put(LEASES, expired_lease())
         there.stub.refused_writes[PODS] = [403, 403]
         leader = Leader(there.api, "alignup", "gates", "first", terms=Terms(60, 40.0, 0.1))
         service = there.service(leader=leader)
@@ -597,7 +587,6 @@ def test_what_no_keeper_has_planned_is_taken_away_where_it_may_be_too_long_to_st
         pod = gated_object("large", cpu=7)
         pod["metadata"]["annotations"] = {PLACE: "x" * 3000}
         await there.stub.put(PODS, pod)
-        await there.stub.put(LEASES, expired_lease())
         leader = Leader(there.api, "alignup", "gates", "first", terms=Terms(60, 40.0, 0.1))
         service = there.service(leader=leader)
         async with running(service.run()):
@@ -612,7 +601,6 @@ def test_a_leader_that_ends_before_all_is_fenced_does_not_give_its_lease_back() 
     @with_cluster("a")
     async def _(there: Cluster) -> None:
         await there.stub.put(PODS, gated_object("large", cpu=7))
-        await there.stub.put(LEASES, expired_lease())
         there.stub.refused_writes[PODS] = [503] * 100_000
         leader = Leader(there.api, "alignup", "gates", "first", terms=Terms(60, 40.0, 0.1))
         async with running(there.service(leader=leader).run()):
