@@ -156,7 +156,9 @@ class GatedPods:
     def members_begin(self, pods: Iterable[WatchedPod]) -> None:
         """Take in that those of some pods that are members are bound, or have no gate."""
         for pod in pods:
-            if pod.membership is not None:
+            if pod.membership is None:
+                self.groups.gone(pod.pod.uid)
+            else:
                 is_exclusive = asks_exclusively(pod.pod)
                 self.groups.begins(pod.membership, pod.pod.uid, is_exclusive=is_exclusive)
 

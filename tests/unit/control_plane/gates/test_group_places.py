@@ -682,6 +682,24 @@ def test_a_pod_that_is_a_member_no_more_waits_for_itself_only() -> None:
     assert pods.keeper.groups.of("uid-m1").words() == "1 of 2 members are there"
 
 
+@pytest.mark.parametrize("is_listed", [True, False])
+def test_a_pod_that_is_bound_and_a_member_no_more_waits_nowhere(is_listed) -> None:
+    """Nobody has seen it in between: it would get a second place."""
+    pods = Pods("a", "b")
+    pods.put(member("m0", 2, cpu=4))
+    stranger = pod_object("m0", "a", cpu=4)
+    stranger["metadata"] |= {"labels": {}, "annotations": {}}
+    pods.put(stranger, seen=not is_listed)
+    if is_listed:
+        pods.keeper.pods_listed([pods.read("m0")], pods.now)
+    assert pods.keeper.groups.of("uid-m0") is None
+
+    pods.put(member("m1", 2, cpu=4))
+    pods.settle()
+    assert not pods.keeper.places
+    assert pods.keeper.state.pods["uid-m0"].node == "a"
+
+
 def test_a_plan_is_taken_back_where_it_is_taken_away_from_a_member_that_had_it() -> None:
     """An earlier plan is taken away from it while it gets the same place anew."""
     pods = Pods("a")
