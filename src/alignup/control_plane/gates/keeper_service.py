@@ -497,10 +497,18 @@ class KeeperService:
                 is_unanswered |= not error.is_refusal
                 if error.is_passing and self.leads:
                     self.api.complain(str(error))
-                    await backoff.pause()
+                    await self._pause(backoff)
                 if not error.is_passing or not self.leads:
                     self._has_unanswered |= is_unanswered
                     raise
+
+    async def _pause(self, backoff: Backoff) -> None:
+        """Wait before a request is sent once more, and let others have the turn."""
+        self._turns.release()
+        try:
+            await backoff.pause()
+        finally:
+            await self._turns.acquire()
 
     async def _send(self, path: str, encoded: bytes, seconds: float | None) -> None:
         """Patch an object once.

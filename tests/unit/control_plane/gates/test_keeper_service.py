@@ -648,6 +648,23 @@ def test_what_waits_for_its_turn_is_not_sent_by_one_who_leads_no_more() -> None:
             assert ("PATCH", pod_path("default", "p")) not in there.stub.requests
 
 
+def test_pods_that_the_server_cannot_change_keep_no_other_from_its_turn() -> None:
+    """As those of a namespace whose webhook does not answer, as many as have turns."""
+
+    @with_cluster("a", "b")
+    async def _(there: Cluster) -> None:
+        service = there.service()
+        service._turns = asyncio.Semaphore(1)
+        fail_writes_of(there, "refused", 500)
+        async with running(service.run()):
+            await service.watch.synced()
+            await there.stub.put(PODS, gated_object("refused", cpu=4))
+            await until(lambda: len(there.complaints) > 1)
+            await there.stub.put(PODS, gated_object("p", cpu=4))
+            await until(lambda: not there.is_gated("p"))
+            assert there.is_gated("refused")
+
+
 def test_what_is_no_leader_or_was_one_earlier_is_not_asked_about_again() -> None:
     @with_cluster("a")
     async def _(there: Cluster) -> None:
