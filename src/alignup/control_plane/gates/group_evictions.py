@@ -48,16 +48,15 @@ _MOST_ORDERS: Final = 6
 
 def may_evict(group: WaitingGroup) -> bool:
     """Return whether others may go for a group."""
-    members = [pod for pod in group.waiting.values() if pod.needs_place]
-    return bool(members) and all(
+    return bool(group.candidates) and all(
         pod.may_evict and not pod.unseen and not pod.watched.pod.constraints.host_ports
-        for pod in members
+        for pod in group.candidates.values()
     )
 
 
 def lowest_priority(group: WaitingGroup) -> int:
     """Return the priority below which pods may go for a group: that of no member is exceeded."""
-    return min(pod.watched.priority for pod in group.waiting.values() if pod.needs_place)
+    return min(pod.watched.priority for pod in group.candidates.values())
 
 
 def plan_for_group(
@@ -70,7 +69,7 @@ def plan_for_group(
         group: for which others may go (`may_evict`).
         budgets: are not exceeded.
     """
-    members = {uid: pod for uid, pod in group.waiting.items() if pod.needs_place}
+    members = group.candidates
     plan = keeper.group_places.plan(members)
     if not left_out_by(plan, group):
         return None
@@ -95,7 +94,7 @@ def _plan_beside(
     keeper: Keeper, group: WaitingGroup, plan: GroupPlan, budgets: Sequence[Budget]
 ) -> Eviction | None:
     """Return how room is made for the members that a plan leaves out, in their order."""
-    members = {uid: pod for uid, pod in group.waiting.items() if pod.needs_place}
+    members = group.candidates
     left_out = left_out_by(plan, group)
     if len(left_out) > _MOST_MEMBERS:
         return None
@@ -172,7 +171,7 @@ def _have_places(keeper: Keeper, group: WaitingGroup, rooms: Iterable[_Clearing]
     view = keeper.state.view
     used = {room.name: room for room in rooms if room.members}
     names = [name for name in view.names if name in used]
-    members = {uid: pod for uid, pod in group.waiting.items() if pod.needs_place}
+    members = group.candidates
 
     def most_of(pod: WaitingPod) -> dict[int, int]:
         return {index: used[name].most_of(pod) for index, name in enumerate(names)}

@@ -208,12 +208,11 @@ class GroupPlaces:
 
         The others have theirs now, all at the same time.
         """
-        members = {uid: pod for uid, pod in group.waiting.items() if pod.needs_place}
-        return left_out_by(self.plan(members), group)
+        return left_out_by(self.plan(group.candidates), group)
 
     def _place(self, group: WaitingGroup, now: float) -> list[Plan]:
         """Give places to as many members as have to run together, or to none."""
-        members = {uid: pod for uid, pod in group.waiting.items() if pod.needs_place}
+        members = group.candidates
         placeless = group.waiting.keys() - members.keys()
         plan = self.plan(members)
         group.fitting = len(placeless) + len(plan.places), len(group.waiting)

@@ -88,6 +88,11 @@ class WaitingGroup:
         self.left_out: WaitingPod | None = None
 
     @property
+    def candidates(self) -> dict[str, WaitingPod]:
+        """Those that wait and need a place, by uid."""
+        return {uid: pod for uid, pod in self.waiting.items() if pod.needs_place}
+
+    @property
     def has_begun(self) -> bool:
         """Whether a member that needs a place is on its way, so that the others wait for nobody."""
         return bool(self.releasing) or any(self.begun.values())
