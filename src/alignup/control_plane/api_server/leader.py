@@ -75,8 +75,8 @@ class _Spec(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
     def is_given_back(self) -> bool:
         """Whether its holder has given it back; one that was edited has more in it, or less."""
         is_emptied = not self.holder_identity and self.acquire_time is None
-        lasts_on = self.renew_time is None or self.lease_duration_seconds != _GIVEN_BACK
-        return is_emptied and not lasts_on
+        is_renewed = self.renew_time is not None
+        return is_emptied and is_renewed and self.lease_duration_seconds == _GIVEN_BACK
 
 
 class _Lease(msgspec.Struct):
