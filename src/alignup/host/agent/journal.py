@@ -38,15 +38,13 @@ VERSION: Final = 1
 # Bytes after which the file is made anew.
 _LARGEST: Final = 8 << 20
 _CHECKSUM: Final = 8
-_MOST_ENDS: Final = 4096
-# Bytes that are looked through for the end of an entry, all tries together.
-_MOST_LOOKED_AT: Final = 1 << 28
-# Places in a line at which it may be two: one is, where its newline was damaged.
-_MOST_JOINTS: Final = 16
+# Places at which an entry may end that are tried.
+_MOST_ENDS: Final = 1 << 20
 # The longest line, in bytes, of which it is found out whether one of them alone is wrong.
 _LONGEST: Final = 1 << 16
-# Two entries with something else than a newline between them.
-_JOINED: Final = re.compile(rb"\}.(?=[0-9a-f]{8} \{)", re.DOTALL)
+# The beginning of an entry, and what it ends with.
+_BEGINNING: Final = re.compile(rb"[0-9a-f]{8} \{")
+_END: Final = re.compile(rb"\}")
 
 
 class Began(msgspec.Struct, frozen=True, tag="began", omit_defaults=True):
@@ -313,7 +311,11 @@ def _entry_of(line: bytes) -> Began | record.Entry | None:
     text = line[_CHECKSUM + 1 :]
     if line[:_CHECKSUM] != b"%08x" % zlib.crc32(text):
         return None
+    return _decoded(text)
 
+
+def _decoded(text: bytes) -> Began | record.Entry | None:
+    """Return the entry that a text says; None: it says none."""
     try:
         entry: Began | record.Entry = _DECODE(text)
     except msgspec.MsgspecError:
@@ -351,7 +353,7 @@ def _has_one_wrong_byte(line: bytes) -> bool:
 
 
 def _entries_of(line: bytes) -> list[Began | record.Entry]:
-    """Return the entry of a line, or the two of a line whose newline was damaged.
+    """Return the entry of a line, or those of a line in which newlines were damaged.
 
     There are none if it cannot be read.
     """
@@ -359,30 +361,50 @@ def _entries_of(line: bytes) -> list[Began | record.Entry]:
     if entry is not None:
         return [entry]
 
-    for separator in islice(_JOINED.finditer(line), _MOST_JOINTS):
-        first = _entry_of(line[: separator.start() + 1])
-        second = _entry_of(line[separator.end() :])
-        if first is not None and second is not None:
-            return [first, second]
-
-    return []
+    entries, end = _joined_entries(line)
+    return entries if end == len(line) else []
 
 
 def _unfinished(tail: bytes) -> tuple[list[Began | record.Entry], bytes]:
-    """Return the entries at the end of a journal that have no newline, and what is behind them."""
-    entries = _entries_of(tail)
-    if entries:
-        return entries, b""
+    """Return the entries at the end of a journal that have no newline, and what is behind them.
 
-    # the newline of a promised line may be what is damaged
-    ends = [brace.end() for brace in re.finditer(rb"\}", tail)]
-    most = min(_MOST_ENDS, _MOST_LOOKED_AT // max(1, len(tail)))
-    for end in ends[-most:] if most else ():
-        entries = _entries_of(tail[:end])
-        if entries:
-            return entries, tail[end + 1 :]
+    The newline of a promised line may be what is damaged.
+    """
+    entries, end = _joined_entries(tail)
+    return entries, tail[end + 1 :] if entries else tail
 
-    return [], tail
+
+def _joined_entries(text: bytes) -> tuple[list[Began | record.Entry], int]:
+    """Return the entries with which a text begins, one byte between two, and where they end."""
+    entries: list[Began | record.Entry] = []
+    end = 0
+    while True:
+        start = end + 1 if entries else 0
+        entry, end_of_entry = _first_entry(text, start)
+        if entry is None:
+            return entries, end
+
+        entries.append(entry)
+        end = end_of_entry
+
+
+def _first_entry(text: bytes, start: int) -> tuple[Began | record.Entry | None, int]:
+    """Return the entry that begins at a place of a text, and where it ends; None: there is none."""
+    if not _BEGINNING.match(text, start):
+        return None, start
+
+    expected = int(text[start : start + _CHECKSUM], 16)
+    checksum = 0
+    end = first = start + _CHECKSUM + 1
+    for brace in islice(_END.finditer(text, first), _MOST_ENDS):
+        checksum = zlib.crc32(text[end : brace.end()], checksum)
+        end = brace.end()
+        if checksum == expected:
+            entry = _decoded(text[first:end])
+            if entry is not None:
+                return entry, end
+
+    return None, start
 
 
 class _Leases:
