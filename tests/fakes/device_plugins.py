@@ -81,8 +81,8 @@ class FakePlugin(DevicePluginServicer):
         self._server.start()
         return self
 
-    def register(self, **changes):
-        """Register, by default as it is."""
+    def register(self, *, waits=True, **changes):
+        """Register, by default as it is; if it `waits`, also where nobody listens yet."""
         request = {
             "version": "v1beta1",
             "endpoint": self.endpoint,
@@ -91,7 +91,7 @@ class FakePlugin(DevicePluginServicer):
         }
         with grpc.insecure_channel(f"unix:{self.folder / SOCKET_NAME}") as channel:
             RegistrationStub(channel).Register(
-                wire.RegisterRequest(**{**request, **changes}), timeout=LONG, wait_for_ready=True
+                wire.RegisterRequest(**{**request, **changes}), timeout=LONG, wait_for_ready=waits
             )
         return self
 
@@ -202,9 +202,9 @@ class WatchingPlugin(FakePlugin):
 
             made_at = (status.st_ino, status.st_mtime_ns)
             if made_at != registered_at and not self._is_ended.wait(self.delay):
-                registered_at = made_at
                 self.die()
                 self.serve()
                 # the agent may have ended meanwhile
                 with suppress(grpc.RpcError):
-                    self.register()
+                    self.register(waits=False)
+                    registered_at = made_at

@@ -90,7 +90,9 @@ class DevicePlugins:
 
         self._lock = threading.Condition()
         self._reporting = threading.Lock()
+        # Those of it have been started, and begin no more once this has ended.
         self._connections: dict[str, PluginConnection] = {}
+        self._has_ended = False
         self._inventory: dict[str, tuple[Device, ...]] = {}
         self._listeners: list[Callable[[str, tuple[Device, ...]], object]] = []
 
@@ -101,6 +103,7 @@ class DevicePlugins:
     def __exit__(self, *_: object) -> None:
         self._server.stop()
         with self._lock:
+            self._has_ended = True  # a registration may still be in a thread of the server
             connections = list(self._connections.values())
 
         for connection in connections:
@@ -235,10 +238,13 @@ class DevicePlugins:
         """Connect to a plugin, in the place of an earlier one of the same resource.
 
         Raises:
-            InputError: there are too many.
+            InputError: there are too many, or plugins are served no more.
         """
         resource = registration.resource_name
         with self._lock:
+            if self._has_ended:
+                raise InputError("device plugins are served no more")
+
             if resource not in self._connections and len(self._connections) >= _MOST_RESOURCES:
                 raise InputError.at(
                     "the registration", f"up to {_MOST_RESOURCES} resources", resource
@@ -253,12 +259,11 @@ class DevicePlugins:
                 self._numa_nodes,
             )
             self._connections[resource] = connection
+            _LOG.info("a device plugin of %s has registered at %s", resource, registration.endpoint)
+            connection.start()
 
         if earlier is not None:
             earlier.stop()
-
-        _LOG.info("a device plugin of %s has registered at %s", resource, registration.endpoint)
-        connection.start()
 
     def _changed(self, connection: PluginConnection) -> None:
         """Take over what a connection reports, unless another one has taken its place."""

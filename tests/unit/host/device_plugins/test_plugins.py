@@ -16,7 +16,7 @@ import pytest
 
 from alignup.errors import InputError
 from alignup.host.device_plugins import device_plugin_pb2 as wire
-from alignup.host.device_plugins.connection import DevicePluginError, Limits
+from alignup.host.device_plugins.connection import DevicePluginError, Limits, PluginConnection
 from alignup.host.device_plugins.plugins import SOCKET_NAME, DevicePlugins
 from alignup.kubernetes.pod import Container, Pod
 from alignup.machine.device_inventory import Device
@@ -326,6 +326,30 @@ def test_a_plugin_that_is_not_there_is_lost(folder):
         plugins.wait_for([NIC], LONG)
         assert plugins.inventory() == {NIC: ()}
         assert trouble_of(plugins)
+
+
+def test_a_plugin_that_registers_at_the_end_is_let_go_like_the_others(folder, monkeypatch):
+    """Its connection is started by a thread of the server, while another one ends all."""
+    is_registering, has_ended = threading.Event(), threading.Event()
+    start = PluginConnection.start
+
+    def start_late(connection):
+        is_registering.set()
+        has_ended.wait(0.3)
+        start(connection)
+
+    monkeypatch.setattr(PluginConnection, "start", start_late)
+    registration = wire.RegisterRequest(version="v1beta1", endpoint="p.sock", resource_name=NIC)
+    with DevicePlugins(folder) as plugins:
+        thread = threading.Thread(target=plugins._accept, args=(registration,))
+        thread.start()
+        assert is_registering.wait(LONG)
+
+    has_ended.set()
+    thread.join(LONG)
+    assert not plugins._connection(NIC)._thread.is_alive()
+    with pytest.raises(InputError, match="device plugins are served no more"):
+        plugins._accept(registration)
 
 
 def test_old_sockets_are_removed_and_other_files_stay(folder):
