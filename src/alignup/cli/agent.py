@@ -5,7 +5,6 @@ It serves device plugins. What it logs, and how, is here for other programs that
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import resource
@@ -269,6 +268,7 @@ def repair_journal(file: LeaseFile, *, writes: bool, as_json: bool) -> None:
 
 def give_back(file: LeaseFile, *, as_json: bool) -> None:
     """Put the leases of an agent that does not run back into its file."""
+    from alignup.cli.terminal import print_json
     from alignup.host.agent.ownership import Ownership
     from alignup.host.leases.file import default_state
     from alignup.host.trusted_files import remove
@@ -286,7 +286,7 @@ def give_back(file: LeaseFile, *, as_json: bool) -> None:
 
     count = len(table.leases)
     if as_json:
-        click.echo(json.dumps({"leases": count, "file": str(file.path)}))
+        print_json({"leases": count, "file": str(file.path)})
     else:
         verb = "is" if count == 1 else "are"
         click.echo(f"{counted(count, 'lease')} {verb} in {file.path}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,7 +9,7 @@ import click
 
 from alignup.cli import options
 from alignup.cli.inputs import read_bytes, read_claims, read_mapping, read_resources
-from alignup.cli.terminal import print_line
+from alignup.cli.terminal import print_json, print_line
 from alignup.errors import InputError
 from alignup.records import replace
 
@@ -117,7 +116,7 @@ def command(
         fields, sentences = _without_claims(question, pods, ", ".join(files))
 
     if as_json:
-        click.echo(json.dumps({"node": node.name, "result": None, **fields}))
+        print_json({"node": node.name, "result": None, **fields})
     else:
         for sentence in sentences:
             is_indented = sentence.startswith(" ")
@@ -268,7 +267,7 @@ def _answer_lines(name: str, *, is_selectors: bool) -> None:
         question: object = decode_json(line, "one JSON object a line", place)
         if not isinstance(question, dict):
             raise InputError.at(place, "one JSON object", question)
-        click.echo(json.dumps(answer(question, place)))
+        print_json(answer(question, place))
 
 
 def _without_claims(

@@ -388,7 +388,10 @@ def export(
 
     name = source.node_name or recorded_name(kubelet_node) or platform.node().lower()
     topology = kubelet_topology_object(name, kubelet_node)
-    click.echo(json.dumps(topology, indent=None if as_json else 1))
+    if as_json:
+        print_json(topology)
+    else:
+        click.echo(json.dumps(topology, indent=1))
 
 
 def recorded_name(kubelet_node: KubeletNode) -> str:
