@@ -244,10 +244,14 @@ class KeeperService:
             groups.seen(item)
             self._wake.set()
 
+        def gone(item: GroupObject) -> None:
+            groups.object_gone(item)
+            self._wake.set()
+
         def decode(data: bytes | msgspec.Raw) -> GroupObject:
             return decode_json(data, f"a {object_type.__name__}", kind=object_type)
 
-        sink = Calls(listed, seen, groups.object_gone)
+        sink = Calls(listed, seen, gone)
         await Follower(self.api, path, decode, sink, is_optional=True).run()
 
     @property
