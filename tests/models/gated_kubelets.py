@@ -128,7 +128,7 @@ class GatedKubelets(WatchedKubelets):
             self.keeper.node_seen(self._node(name), self.now)
         else:
             self.labels.pop(name, None)
-            self.keeper.node_gone(name, self.now)
+            self.keeper.node_gone(name)
         self._wake()
 
     def _learn(self, kind: str, pod: WatchedPod | WaitingPod) -> None:

@@ -99,7 +99,7 @@ class Keeper:
         """Take in all Node objects at one moment."""
         names = {node.name for node in nodes}
         for name in [name for name in self.nodes.objects if name not in names]:
-            self.node_gone(name, now)
+            self.node_gone(name)
         for node in nodes:
             self.node_seen(node, now)
 
@@ -112,11 +112,11 @@ class Keeper:
         if has_changed:
             self.places.suspect.add(name)
 
-    def node_gone(self, name: str, now: float) -> None:
+    def node_gone(self, name: str) -> None:
         """Take in that a Node object was deleted."""
         self.nodes.gone(name)
         self.state.node_gone(name)
-        self._note_labels(name, {}, now)
+        self.labels.node_gone(name)
         self.places.suspect.add(name)
 
     def _note_labels(self, name: str, labels: Mapping[str, str], now: float) -> None:

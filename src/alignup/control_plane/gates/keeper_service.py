@@ -172,7 +172,7 @@ class KeeperService:
             self._wake.set()
 
         def gone(node: NodeObject) -> None:
-            keeper.node_gone(node.name, self.clock())
+            keeper.node_gone(node.name)
             self._wake.set()
 
         return Calls(listed, seen, gone)

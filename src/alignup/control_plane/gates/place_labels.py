@@ -30,7 +30,7 @@ class PlaceLabels:
 
         Args:
             name: that of the node.
-            labels: all that it has; none where it is gone.
+            labels: all that it has.
         """
         keys = {key for key in labels if key.startswith(PLACE_LABEL)}
         for key, names in list(self._nodes.items()):
@@ -46,6 +46,13 @@ class PlaceLabels:
                 del self._under_way[name, key]
 
         return [key.removeprefix(PLACE_LABEL) for key in keys]
+
+    def node_gone(self, name: str) -> None:
+        """Take in that a node was deleted, and with it what was asked of it and was not seen."""
+        self.seen(name, {})
+        self._under_way = {
+            (node, key): is_set for (node, key), is_set in self._under_way.items() if node != name
+        }
 
     def nodes_with(self, key: str) -> AbstractSet[str]:
         """Return the names of the nodes that have a label."""

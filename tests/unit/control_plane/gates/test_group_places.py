@@ -245,7 +245,7 @@ def test_a_plan_is_taken_back_while_all_gates_are_on() -> None:
     pods.apply(plans[0])
     gone = plans[0].node
     del pods.nodes[gone]
-    pods.keeper.node_gone(gone, pods.now)
+    pods.keeper.node_gone(gone)
     pods.apply(plans[1])
     pods.settle()
     assert gone not in pods.ungated().values()
@@ -257,7 +257,7 @@ def test_a_plan_is_taken_back_while_all_gates_are_on() -> None:
     plans = pods.decide()
     for plan in plans:
         pods.apply(plan)
-    pods.keeper.node_gone("a", pods.now)
+    pods.keeper.node_gone("a")
     pods.settle()
     assert pods.ungated() == {}
     assert all(PLACE not in pod["metadata"]["annotations"] for pod in pods.objects.values())

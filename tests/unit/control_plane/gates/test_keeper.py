@@ -28,7 +28,7 @@ from inputs.watched_objects import description, pod_object, report
 
 def test_a_node_that_is_gone_is_no_member_of_the_cluster_any_more() -> None:
     keeper = keeper_of("a", "b")
-    keeper.node_gone("a", 1)
+    keeper.node_gone("a")
     assert set(keeper.state.members) == {"b"}
     keeper.nodes_listed([node("a")], 2)
     assert set(keeper.state.members) <= {"a"}
@@ -265,7 +265,7 @@ class World:
     def node_gone(self, _number, name) -> None:
         # what nobody has reported of it is known again only when it reports
         if not any(name in decision.nodes for decision in self.given.values()):
-            self.keeper.node_gone(name, self.now)
+            self.keeper.node_gone(name)
             self.report(0, name)
 
     def time(self, number, _name) -> None:
@@ -419,7 +419,7 @@ def test_a_standby_keeps_nothing_of_pods_and_nodes_that_are_gone() -> None:
             uid = f"p{number}{place}"
             keeper.pod_seen(bound(uid, place, cpu=1), now)
             keeper.pod_gone(f"uid-{uid}", now + 1)
-        keeper.node_gone(name, now + 2)
+        keeper.node_gone(name)
         keeper.state.report_gone(name)
         keeper.stand_by(now + 3)
 

@@ -66,7 +66,7 @@ def test_a_kind_that_waits_anew_is_asked_for_everywhere() -> None:
 WRONG = {
     "cordon": lambda keeper: keeper.node_seen(node("a", is_unschedulable=True), 3),
     "taint": lambda keeper: keeper.node_seen(node("a", taints=(TAINT,)), 3),
-    "gone": lambda keeper: keeper.node_gone("a", 3),
+    "gone": lambda keeper: keeper.node_gone("a"),
     "another pod": lambda keeper: keeper.pod_seen(bound("other", "a", cpu=4), 3),
 }
 

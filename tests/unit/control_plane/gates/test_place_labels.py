@@ -35,7 +35,7 @@ def test_a_node_that_is_gone_gets_no_label() -> None:
     keeper.pod_seen(let_go("p", ["a"], cpu=4), 2)
     keeper.node_seen(node("a", is_unschedulable=True), 2)
     (label,) = keeper.decide(2)
-    keeper.node_gone("b", 3)
+    keeper.node_gone("b")
     keeper.label_refused(label)
     # it gets yet another one, and the one that is gone is not asked for
     assert labels(keeper.decide(4)) == [("c", "p", True)]
@@ -69,7 +69,11 @@ class LabelledNodes:
             case 0 | 1 | 2:
                 self.wishes ^= {(name, self.random.choice(self.keys))}
             case 3:
+                # it goes before its labels are seen, and comes back
+                for patch in [patch for patch in self.patches if patch.node == name]:
+                    self.patches.remove(patch)
                 self.nodes[name] = set()
+                self.own.node_gone(name)
                 self.see(name)
             case 4 if self.patches:
                 self.own.refused(self.patches.pop(self.random.randrange(len(self.patches))))

@@ -71,9 +71,9 @@ def test_of_several_nodes_the_one_that_is_nearest_to_a_place_says_the_reason() -
     waiting(keeper, waiting_pod("p", cpu=2))
     assert counts(keeper) == {"no_node_aligns": 1, "not_reported": 1}
 
-    keeper.node_gone("late", 2)
+    keeper.node_gone("late")
     assert counts(keeper) == {"no_node_aligns": 1, "kept_for_others": 1}
-    keeper.node_gone("kept", 2)
+    keeper.node_gone("kept")
     assert counts(keeper) == {"no_node_aligns": 1, "scheduler_filters": 1}
 
 
