@@ -27,9 +27,9 @@ from alignup.errors import ConfigError, InputError
 from alignup.koordinator.effective import pod_policy
 from alignup.kubernetes.kubelet_config import KUBELET, TOPOLOGY_POLICIES
 from alignup.kubernetes.manifest import read_pod
-from alignup.kubernetes.pod import Container, Pod, is_pinned_memory
+from alignup.kubernetes.pod import Container, Pod, QOSClass, is_pinned_memory
 from alignup.kubernetes.quantity import LARGEST
-from alignup.kubernetes.versions import KubeletVersion, PodReading, VersionProfile
+from alignup.kubernetes.versions import KubeletVersion, PodLevel, PodReading, VersionProfile
 from alignup.machine.bits import bit_numbers
 from alignup.node import Node
 from alignup.records import Record, field
@@ -914,9 +914,14 @@ def _is_beyond_amounts(pod: Pod) -> bool:
     """Return whether rows of amounts cannot tell what a pod gets.
 
     They know nothing of what containers of one pod share, nor of devices of a claim that stand for
-    a plugin's.
+    a plugin's, nor of kubelets that find a place for containers that request no memory
+    (`MemoryProvider`).
     """
-    return pod.has_shared_pool or bool(pod.constraints.claimed_devices)
+    if pod.has_shared_pool or pod.constraints.claimed_devices:
+        return True
+    if pod.pod_level is not PodLevel.SETS_QOS or pod.qos is not QOSClass.GUARANTEED:
+        return False
+    return not all(container.memory for container in pod.all_containers)
 
 
 def _check_strategy(strategy: str) -> None:

@@ -119,6 +119,31 @@ def claimed_status(manifest):
     return {"extendedResourceClaimStatus": {"requestMappings": mappings}}
 
 
+@pytest.mark.parametrize("version", ["1.32", "1.33", "1.34"])
+@pytest.mark.parametrize("others", [{}, {"cpu": "1"}])
+def test_a_container_without_memory_is_judged_as_its_kubelet_places_it(version, others):
+    """Up to 1.33, a memory manager looks for a place for it where the pod has resources."""
+    gates = {"PodLevelResources": True}
+    memory = {
+        "memoryManagerPolicy": "Static",
+        "reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi"}}],
+        "evictionHard": {"memory.available": "1Gi"},
+    }
+    single = {"topologyManagerPolicy": "single-numa-node"}
+    config = {**FIELDS, **single, **memory, "featureGates": gates}
+    node = Node(read_machine("align-up-article"), config, kubelet_version=version)
+    manifest = pod(pod_level=LEVEL)
+    manifest["spec"]["containers"] = [{"name": "c0", "resources": {"limits": others}}]
+
+    admission = node.try_admit(manifest)
+    answer = Cluster.from_nodes([node]).evaluate(manifest)
+    assert (answer.admitted.tolist(), REASONS[answer.reason[0]]) == (
+        [admission.admitted],
+        admission.reason,
+    )
+    assert admission.admitted is (version == "1.34" or bool(others))
+
+
 @pytest.mark.parametrize("seed", seeds(1, 3))
 def test_nodes_of_all_releases_are_judged_as_they_decide(seed):
     """Random nodes in two releases each: the cluster's answers are the nodes' own."""
