@@ -335,8 +335,10 @@ def plan_room(
 
 def _answers(cluster: Cluster, pod: Pod) -> Evaluation:
     """Return what the nodes say to a pod: all say no where it asks for more than can be judged."""
+    # a node that is asked itself may have the pod, which is to go
+    asked = pod.renamed(uid=f"{pod.uid}/asked")
     try:
-        return cluster.evaluate(pod, _STRATEGY)
+        return cluster.evaluate(asked, _STRATEGY)
     except InputError:
         return Evaluation.empty(len(cluster))
 

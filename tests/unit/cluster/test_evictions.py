@@ -51,6 +51,25 @@ def test_a_node_takes_no_pod_twice_and_none_whose_policy_it_cannot_have() -> Non
     assert not admits(numa_nodes, single)
 
 
+def test_nodes_that_are_asked_themselves_may_have_the_pods_that_go() -> None:
+    """As where a plugin has preferred sets of devices: amounts alone do not tell."""
+    described = description()
+    described["preferredSets"] = {"example.com/gpu": [["gpu0", "gpu1"]]}
+    asking = Node.from_dict(described)
+    for running in (pod("first", 3), pod("old", 1)):
+        assert asking.admit(running)
+    asking.remove(asking.pods[0].uid)
+
+    nodes = {"a": asking}
+    plan = plan_room(Cluster.from_nodes(nodes), [pod("new", 4)])
+    assert [(step.action, step.pod.name) for step in plan.steps] == [
+        ("evict", "old"),
+        ("place", "new"),
+        ("move", "old"),
+    ]
+    assert len(replayed(nodes, plan)["a"].pods) == 2
+
+
 def whole(node: Node) -> Node:
     copy = node.copy()
     copy.whole_verdict = True
