@@ -600,7 +600,7 @@ class _Greedy(_Search):
         self.steps += steps
         for step in steps:
             count = self._totals.remove if step.action == "evict" else self._totals.add
-            count(self._cluster.index(step.node), self._totals.request(step.pod))
+            count(self._cluster.index(step.node), self._totals.held(step.pod))
             self._less.pop((step.node, step.pod.uid), None)
 
         for name, node in changed.items():

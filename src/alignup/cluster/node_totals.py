@@ -87,7 +87,7 @@ class Totals:
         self._left = self._most.copy()
         for index, node in enumerate(nodes):
             for pod in node.pods:
-                self.add(index, self.request(pod))
+                self.add(index, self.held(pod))
 
     def request(self, pod: Pod) -> Ints | None:
         """Return what the pod requests, in the order of `resources`.
@@ -101,7 +101,16 @@ class Totals:
             missing = {name for name in missing if not is_pinned_memory(name)}
         if not missing <= frozenset().union(*self.unbounded):
             return None
+        return self._in_order(amounts)
 
+    def held(self, pod: Pod) -> Ints:
+        """Return what a pod counts with on its node, in the order of `resources`.
+
+        A kubelet admits a pod that also requests something that no node has.
+        """
+        return self._in_order(counted_amounts(requests_of(pod)))
+
+    def _in_order(self, amounts: Mapping[str, int]) -> Ints:
         clamped = [min(amounts.get(name, 0), _MORE_THAN_ANY) for name in self.resources]
         return np.array(clamped, np.int64)
 

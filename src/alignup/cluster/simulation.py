@@ -198,8 +198,9 @@ class Simulation:
             self._empty = Cluster.from_nodes([without(node, node.pods) for node in cluster.nodes])
 
         self._candidates = Candidates(cluster, self.totals, self.strategy, blind=blind)
-        self._where = {
-            pod.uid: (index, self.totals.request(pod))
+        # By uid, the index of a pod's node and what the pod counts with there.
+        self._where: dict[str, tuple[int, Ints | None]] = {
+            pod.uid: (index, self.totals.held(pod))
             for index, node in enumerate(cluster.nodes)
             for pod in node.pods
         }

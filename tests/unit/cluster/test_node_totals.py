@@ -55,6 +55,17 @@ def test_totals_are_what_the_default_scheduler_sees():
     assert totals.fits(totals.request(read_pod(pod_manifest("strange", tpu=1)))).tolist() == [False]
 
 
+def test_a_pod_is_counted_that_also_requests_what_no_node_has():
+    """Its kubelet admitted it; it takes up what else it requests until it goes."""
+    cluster = Cluster.from_json_lines([node_line("n0", pods=[pod_manifest("old", tpu=1)])])
+    totals = Totals(cluster.nodes)
+    (old,) = cluster.nodes[0].pods
+    assert totals.request(old) is None
+    assert totals.free[0].tolist() == [13_000, 1, 2, 62 * GIBI]
+    totals.remove(0, totals.held(old))
+    assert totals.free[0].tolist() == [15_000, 1, 2, 63 * GIBI]
+
+
 def test_hugepages_and_missing_resources_in_totals():
     line = json.loads(node_line("a"))
     line["machine"]["numaNodes"][0]["hugepages"] = {"2Mi": 512}

@@ -286,6 +286,14 @@ def test_what_no_node_has_fits_nowhere():
     ]
 
 
+def test_a_pod_counts_that_also_requests_what_no_node_has():
+    """Without a Static memory manager a kubelet admits pages of a size that there are none of."""
+    busy_node = small_node()
+    pages = {"hugepages-16Mi": "16Mi"}
+    assert busy_node.admit(replica("old", cpu="5500m", memory="1Mi", **pages))
+    assert replicas_that_fit([busy_node], replica(cpu="1500m", memory="1Mi")) == [1]
+
+
 def test_a_pod_may_come_where_too_much_is_requested_of_what_it_does_not_request():
     """Without a Static memory manager a kubelet admits more memory than there is."""
     busy_node = small_node()
