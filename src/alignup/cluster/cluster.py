@@ -104,7 +104,8 @@ _OTHER: Final = REASONS.index("UnexpectedAdmissionError")
 def row_of_node(node: Node) -> Row:
     """Return what a cluster sees of a node: what the node admits and removes is seen there at once.
 
-    A node asks itself where a provider of a user, a wrapped provider or a device plugin takes part.
+    A node asks itself where a provider of a user, a wrapped provider or a device plugin takes part,
+    and where it goes beyond kubelets: devices that are chosen in pairs, policies of containers.
     """
     config = node.config
     machine = node.machine
@@ -113,8 +114,10 @@ def row_of_node(node: Node) -> Row:
         provider for provider in (node.devices, node.cpu, node.memory) if provider is not None
     )
     plugins = any(pool.preference is not None for pool in node.pools.values())
+    beyond_kubelet = node.beyond_kubelet or (node.devices is not None and node.devices.has_pairs)
     # what judges rows merges as a kubelet does
-    needs_node = plugins or node.manager.providers != built_in or config.reading != KUBELET
+    as_kubelet = config.reading == KUBELET and not beyond_kubelet
+    needs_node = plugins or node.manager.providers != built_in or not as_kubelet
 
     distances = machine.distance_matrix
     return Row(

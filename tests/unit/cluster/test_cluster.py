@@ -187,6 +187,34 @@ def test_nodes_that_others_take_part_in_are_exact_too(more):
         assert all(node.pods == () for node in nodes)
 
 
+def test_nodes_that_go_beyond_kubelets_are_asked_themselves():
+    """Devices that have to be on one PCIe root, and policies of containers."""
+    line = json.loads(node_line("a", policy="none"))
+    line["machine"]["pciDevices"] = [
+        {"address": f"0000:0{root}:00.0", "class": "0302", "vendor": "10de", "device": "1"}
+        | {"numaNode": root - 1}
+        for root in (1, 2)
+    ]
+    machine, kubelet = line["machine"], line["kubelet"]
+    devices = {
+        "a.b/gpu": [{"id": "0000:01:00.0", "numa": 0}],
+        "a.b/nic": [{"id": "0000:02:00.0", "numa": 1}],
+    }
+    paired = Node(machine, kubelet, devices, pair=["a.b/gpu,a.b/nic:required"])
+    both = pod_manifest("both")
+    both["spec"]["containers"][0]["resources"]["limits"] |= {"a.b/gpu": "1", "a.b/nic": "1"}
+
+    beyond = Node(machine, kubelet, {}, beyond_kubelet=True)
+    wide = pod_manifest("wide", cpus=9)
+    wide["metadata"]["annotations"] = {"alignup.dev/policies": '{"c0": "single-numa-node"}'}
+
+    for node, manifest in ((paired, both), (beyond, wide)):
+        answer = Cluster.from_nodes([node]).evaluate(manifest)
+        admission = node.try_admit(manifest)
+        assert not admission.admitted
+        assert (answer.admitted[0], REASONS[answer.reason[0]]) == (False, admission.reason)
+
+
 def test_a_node_that_is_asked_is_scored_like_any_other():
     """Where the hint of a user's provider decides, the score follows the placement."""
     nodes = [

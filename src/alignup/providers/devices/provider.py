@@ -81,6 +81,11 @@ class DeviceProvider(DeviceHolders):
         for resource, devices in inventory.items():
             self.update(resource, devices)
 
+    @property
+    def has_pairs(self) -> bool:
+        """Whether devices of several resources are chosen together."""
+        return self._pairing is not None
+
     def copy(self) -> DeviceProvider:
         """Return an independent provider with the same inventories and holdings."""
         duplicate = DeviceProvider.__new__(DeviceProvider)
