@@ -113,7 +113,8 @@ def command(
     koordinator_profile: str | None = options.koordinator_profile,
     version: KubeletVersion | None = options.kubelet_version,
     counts: bool = options.flag(
-        "Count how many replicas of the pod the nodes could take, at most 110 pods per node.",
+        "Count how many replicas of the pod the nodes could take, at most 110 pods per node, or "
+        "`maxPods` where that is less.",
         "--replicas",
     ),
     group: bool = options.flag(

@@ -24,6 +24,7 @@ from alignup.errors import ConfigError
 from alignup.explanations.cause import MOST_CAUSES, without_requests
 from alignup.koordinator.effective import pod_policy
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
+from alignup.kubernetes.node_fit import node_limits
 from alignup.kubernetes.pod import Container, Pod, is_pinned_memory
 from alignup.machine.bits import bit_numbers
 from alignup.providers.cpu.provider import SMT_ALIGNMENT_ERROR
@@ -243,8 +244,9 @@ def _refused(
 def replicas_that_fit(nodes: Sequence[Node], pod: Pod) -> list[int]:
     """Return how many replicas of a pod each node could take, one after the other.
 
-    The nodes stay as they are. No more than `MOST_PODS` pods are counted for a node. Pods do not
-    wait for each other, so the sum over the nodes is what the cluster could take.
+    The nodes stay as they are. No more than `MOST_PODS` pods are counted for a node, or fewer where
+    its kubelet runs fewer. Pods do not wait for each other, so the sum over the nodes is what the
+    cluster could take.
 
     Raises:
         TypeError: a provider of a user takes part that cannot be copied.
@@ -254,7 +256,8 @@ def replicas_that_fit(nodes: Sequence[Node], pod: Pod) -> list[int]:
         copy = node.copy()
         totals = Totals([node])
         request = totals.request(pod)
-        most_replicas = MOST_PODS - len(node.pods)
+        most_pods = node_limits(node.machine, node.config, {}, node.node_object).allocatable["pods"]
+        most_replicas = min(MOST_PODS, most_pods) - len(node.pods)
 
         count = 0
         while count < most_replicas and totals.fits(request)[0]:

@@ -286,6 +286,15 @@ def test_what_no_node_has_fits_nowhere():
     ]
 
 
+@pytest.mark.parametrize(
+    ("kubelet", "count"), [({"maxPods": 3}, 2), ({"podsPerCore": 1}, 7), ({"maxPods": 250}, 109)]
+)
+def test_there_are_no_more_replicas_than_pods_that_the_kubelet_runs(kubelet, count):
+    busy_node = Node(read_machine("align-up-article"), {**SMALL, **kubelet})
+    busy_node.admit(replica("old"))
+    assert replicas_that_fit([busy_node], replica()) == [count]
+
+
 def test_a_pod_counts_that_also_requests_what_no_node_has():
     """Without a Static memory manager a kubelet admits pages of a size that there are none of."""
     busy_node = small_node()
