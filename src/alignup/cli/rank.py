@@ -27,7 +27,7 @@ from alignup.cli.terminal import (
     progress,
     safe,
 )
-from alignup.errors import InputError, one_line, warn
+from alignup.errors import ConfigError, InputError, one_line, warn
 from alignup.machine.bits import bit_numbers
 from alignup.records import json_fields
 from alignup.text.counting import counted, number_in, some_of
@@ -217,7 +217,7 @@ class Help:
         """Return a node that would not admit a pod, and why.
 
         It is the first of those that refuse the pod for the commonest cause. None: some node would
-        admit the pod, or only amounts of that node are known.
+        admit the pod, only amounts of that node are known, or it cannot have the pod's own policy.
         """
         from alignup.cluster.node_totals import demand_key
         from alignup.explanations.why import explain
@@ -232,7 +232,10 @@ class Help:
 
         key = (name, demand_key(pod))
         if key not in self._explanations:
-            self._explanations[key] = explain(self._cluster.nodes[index], pod)
+            try:
+                self._explanations[key] = explain(self._cluster.nodes[index], pod)
+            except ConfigError:  # the pod's own policy does not go with so many NUMA nodes
+                return None
 
         return name, self._explanations[key]
 

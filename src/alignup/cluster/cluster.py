@@ -97,7 +97,8 @@ _WORTH_A_THREAD: Final = 1 << 15
 # The number of parts that the nodes are divided into; each thread takes one part after another.
 _SHARES: Final = 16
 
-_MISMATCHED: Final = REASONS.index("UnschedulableAndUnresolvable")
+# Of a node with which the pod's own policy does not go.
+MISMATCHED: Final = REASONS.index("UnschedulableAndUnresolvable")
 _OTHER: Final = REASONS.index("UnexpectedAdmissionError")
 
 
@@ -792,7 +793,7 @@ class Cluster:
             admission = self._members[index].try_admit(pod)
         except ConfigError:  # the pod's own policy does not go with so many NUMA nodes
             into.exact[index] = True
-            _write_refusal(into, index, _MISMATCHED)
+            _write_refusal(into, index, MISMATCHED)
             return
 
         into.exact[index] = admission.exact

@@ -224,7 +224,7 @@ def _refused(
         name = cluster.names[index]
         if not answer.admitted[index]:
             if cluster.nodes:
-                sentence = cluster.nodes[index].try_admit(pod).message
+                sentence = _sentence_of(cluster.nodes[index], pod)
             elif shortage is not None:
                 sentence = f"{shortage.reason}: {shortage.message}"
             else:
@@ -239,6 +239,14 @@ def _refused(
             refused.append(Refused(name, shortage.reason, shortage.message, shortage.cause))
 
     return tuple(refused)
+
+
+def _sentence_of(node: Node, pod: Pod) -> str:
+    """Return why a node refuses a pod, in its own words."""
+    try:
+        return node.try_admit(pod).message
+    except ConfigError as error:  # the pod's own policy does not go with so many NUMA nodes
+        return str(error)
 
 
 def replicas_that_fit(nodes: Sequence[Node], pod: Pod) -> list[int]:
@@ -262,7 +270,7 @@ def replicas_that_fit(nodes: Sequence[Node], pod: Pod) -> list[int]:
         count = 0
         while count < most_replicas and totals.fits(request)[0]:
             replica = pod.renamed(uid=f"{pod.uid}/{count}")
-            if not copy.admit(replica).admitted:
+            if not _takes(copy, replica):
                 break
             totals.add(0, request)
             count += 1
@@ -270,6 +278,14 @@ def replicas_that_fit(nodes: Sequence[Node], pod: Pod) -> list[int]:
         counts.append(count)
 
     return counts
+
+
+def _takes(node: Node, pod: Pod) -> bool:
+    """Admit a pod, if the node takes it; return whether it does."""
+    try:
+        return node.admit(pod).admitted
+    except ConfigError:  # as for `_sentence_of`
+        return False
 
 
 class Layout(Record):

@@ -20,14 +20,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from alignup.cluster.cluster import AMOUNTS_ONLY, REASONS, Cluster, Evaluation, Ints, Truths
+from alignup.cluster.cluster import (
+    AMOUNTS_ONLY,
+    MISMATCHED,
+    REASONS,
+    Cluster,
+    Evaluation,
+    Ints,
+    Truths,
+)
 from alignup.cluster.evictions import Standing, plan_room, without
 from alignup.cluster.node_totals import Totals, check_blind, demand_key
 from alignup.cluster.pod_groups import TotalRoom, place_group
 from alignup.cluster.ranking import short_cause
 from alignup.cluster.simulated_groups import GroupCounts, SimulatedGroup, SimulatedGroups
 from alignup.cluster.traces import Arrival, Removal
-from alignup.errors import InputError
+from alignup.errors import ConfigError, InputError
 from alignup.records import Record, field, json_fields
 
 if TYPE_CHECKING:
@@ -517,7 +525,14 @@ class Simulation:
 
     def _try(self, pod: Pod, index: int, demand: Demand) -> bool:
         """Let a node admit the pod."""
-        admission = self._nodes[index].admit(pod)
+        try:
+            admission = self._nodes[index].admit(pod)
+        except ConfigError:  # the pod's own policy does not go with so many NUMA nodes
+            reason = REASONS[MISMATCHED]
+            self._refusals[reason] += 1
+            self._causes[reason, short_cause(self._nodes[index], pod)] += 1
+            return False
+
         self._candidates.changed(index)
         if not admission.admitted:
             cause = short_cause(self._nodes[index], pod, admission.refusal)

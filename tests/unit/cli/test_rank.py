@@ -28,6 +28,7 @@ from alignup.host.parts.cut import LAYOUTS
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 from alignup.node import Node
 from inputs.cluster_files import TOPOLOGY, node_line, pod_manifest
+from inputs.machines import machine_of
 
 
 @pytest.fixture
@@ -51,6 +52,20 @@ def run(*arguments):
     if result.exception and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result
+
+
+def test_a_policy_that_no_node_can_have(tmp_path):
+    """It is a refusal like any other, to which nothing is suggested."""
+    nodes, pod = tmp_path / "nodes.jsonl", tmp_path / "pod.yaml"
+    nodes.write_text(json.dumps({"name": "wide", "machine": machine_of(9, 1)}))
+    manifest = pod_manifest("new")
+    policy = '{"numaTopologyPolicy": "BestEffort"}'
+    manifest["metadata"]["annotations"] = {"scheduling.koordinator.sh/numa-topology-spec": policy}
+    pod.write_text(json.dumps(manifest))
+    result = run("rank", "--nodes", nodes, "--replicas", pod)
+    assert (result.exit_code, result.stderr) == (1, "")
+    assert "wide: expected 1 to 8 NUMA nodes" in result.stdout
+    assert "0 replicas would fit" in result.stdout
 
 
 def test_the_best_nodes_come_first(files):

@@ -295,6 +295,22 @@ def test_there_are_no_more_replicas_than_pods_that_the_kubelet_runs(kubelet, cou
     assert replicas_that_fit([busy_node], replica()) == [count]
 
 
+def test_a_node_that_cannot_have_the_policy_of_a_pod_refuses_in_its_words():
+    """No policy is for more than eight NUMA nodes; the other nodes are ranked all the same."""
+    annotation = {
+        "scheduling.koordinator.sh/numa-topology-spec": '{"numaTopologyPolicy": "BestEffort"}'
+    }
+    pod = replace(replica(cpu="1", memory="1Mi"), annotations=annotation)
+    wide_node = Node(machine_of(9, 1), {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0"})
+    none_node = small_node("none")
+    cluster = Cluster.from_nodes({"wide": wide_node, "small": none_node})
+    ranking = rank(cluster, pod, cluster.evaluate(pod), Fit(cluster))
+    assert ranking.order == (1,)
+    (refused,) = ranking.refused
+    assert refused.message.startswith("expected 1 to 8 NUMA nodes under policy 'best-effort'")
+    assert replicas_that_fit(cluster.nodes, pod) == [0, 7]
+
+
 def test_a_pod_counts_that_also_requests_what_no_node_has():
     """Without a Static memory manager a kubelet admits pages of a size that there are none of."""
     busy_node = small_node()

@@ -15,6 +15,7 @@ from alignup.cluster.traces import Arrival, Removal, synthetic_trace
 from alignup.errors import InputError
 from alignup.node import Node
 from inputs.cluster_files import TOPOLOGY, node_line, pod_manifest
+from inputs.machines import machine_of
 from inputs.strategies import seeds
 from inputs.watched_objects import description, watched
 
@@ -98,6 +99,21 @@ def test_why_a_pod_has_no_place():
     assert blind.refusals == {"TopologyAffinityError": 2}
     once = Simulation(cluster_of(2), blind=True).run(events)
     assert (once.no_alignment, once.refused, once.refusals) == (0, 1, {"TopologyAffinityError": 1})
+
+
+@pytest.mark.parametrize(("blind", "outcome"), [(False, (0, 1, 0)), (True, (0, 0, 1))])
+def test_a_node_that_cannot_have_the_policy_of_a_pod_refuses_it(blind, outcome):
+    """No policy is for more than eight NUMA nodes."""
+    nodes = [Node(machine_of(9, 1), {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0"})]
+    manifest = pod_manifest("p", cpus=1)
+    policy = '{"numaTopologyPolicy": "BestEffort"}'
+    manifest["metadata"]["annotations"] = {"scheduling.koordinator.sh/numa-topology-spec": policy}
+    simulation = Simulation(Cluster.from_nodes(nodes), blind=blind)
+    report = simulation.run([Arrival(0.0, read_pod(manifest))])
+    assert (report.placed, report.no_alignment, report.refused) == outcome
+    assert dict(report.causes) == {
+        ("UnschedulableAndUnresolvable", "the pod's policy is not the node's"): 1
+    }
 
 
 def test_a_scheduler_that_sees_topology_is_refused_less():
