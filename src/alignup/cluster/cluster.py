@@ -854,8 +854,9 @@ class Cluster:
         """Return what each node would say to a pod, without changing any node.
 
         For a cluster made from nodes it is what `node.admit` would say, for every policy, scope,
-        option and pod. NodeResourceTopology objects carry amounts and no ids: an admission by one
-        of them is an upper bound.
+        option and pod; the managers' answer alone, also where the node has `whole_verdict`.
+        NodeResourceTopology objects carry amounts and no ids: an admission by one of them is an
+        upper bound.
 
         The strategies, each higher for better:
 

@@ -43,6 +43,7 @@ class _NodeLine(msgspec.Struct, rename="camel"):
     resources: list[Any] | None = None
     dra_hints: bool = False
     reading: str = KUBELET
+    keep_refused_bindings: bool = True
     single_numa_node_exclusive: str = msgspec.field(
         default="Required", name="singleNUMANodeExclusive"
     )
@@ -167,6 +168,7 @@ class NodeReader:
             plugins_of(loaded.preferred_sets),
             labels={**own_labels, **(labels or {})},
             single_numa_node_exclusive=wire.single_numa_node_exclusive,
+            keep_refused_bindings=wire.keep_refused_bindings,
         )
         if wire.resources is not None:
             node.know_claims(wire.resources, name=wire.name, dra_hints=wire.dra_hints)

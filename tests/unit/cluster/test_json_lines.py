@@ -66,6 +66,22 @@ def test_an_empty_node_has_none_of_its_pods_and_the_labels_that_come_first():
     assert node.labels == {"zone": "z", "pool": "y"}
 
 
+@pytest.mark.parametrize(("keeps", "alone"), [(True, 0b10), (False, 0)])
+def test_a_refusal_leaves_what_the_line_says(keeps, alone):
+    """A container that was alone on a NUMA node binds it, though its pod is refused."""
+    devices = {"example.com/gpu": [{"id": "g0", "numa": [1]}]}
+    pods = [pod_manifest("both", memory="40Gi")]
+    changes = {"policy": "best-effort", "devices": devices, "pods": pods}
+    (node,) = cluster_of(node_line("a", **changes, keepRefusedBindings=keeps)).nodes
+    assert node.memory.ledger.groups == (0b11,)
+
+    halfway = pod_manifest("halfway", cpus=1, gpu=1)
+    (container,) = halfway["spec"]["containers"]
+    halfway["spec"]["containers"].append({**container, "name": "c1"})
+    assert not node.admit(halfway).admitted
+    assert node.memory.ledger.alone == alone
+
+
 def test_equal_machines_are_read_once_and_others_are_not_mistaken_for_them():
     reader = NodeReader()
     nodes = {}
