@@ -768,11 +768,14 @@ class Cluster:
         asked.
         """
         shared: list[int] = []
+        jobs: dict[int, Job] = {}
         first = pod.read_as(self._reading(0)) if self.names else pod
         for read, where in self._readings(pod, indices):
             if read != first:
                 nodes = np.array(where, np.int64)
-                self._run(self._job(read), strategy, _flat_views(into), 0, len(where), nodes)
+                own_job = self._job(read)
+                jobs |= dict.fromkeys(where, own_job)
+                self._run(own_job, strategy, _flat_views(into), 0, len(where), nodes)
 
             if _is_beyond_amounts(read):
                 shared += (index for index in where if index < len(self._members))
@@ -785,10 +788,13 @@ class Cluster:
             unsure = sorted({*unsure, *shared})
 
         for index in unsure:
-            self._ask_node(job, pod, strategy, into, index)
+            self._ask_node(jobs.get(index, job), pod, strategy, into, index)
 
     def _ask_node(self, job: Job, pod: Pod, strategy: str, into: Evaluation, index: int) -> None:
-        """Ask one node itself, and write its answer in its place."""
+        """Ask one node itself, and write its answer in its place.
+
+        The job is that of the pod as the node's kubelet reads it.
+        """
         try:
             admission = self._members[index].try_admit(pod)
         except ConfigError:  # the pod's own policy does not go with so many NUMA nodes

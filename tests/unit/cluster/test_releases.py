@@ -11,6 +11,7 @@ import pytest
 from alignup import read_machine, read_pod
 from alignup.cluster import (
     REASONS,
+    STRATEGIES,
     Cluster,
     Evaluation,
     read_amounts,
@@ -184,6 +185,20 @@ def test_nodes_of_all_releases_are_judged_as_they_decide(seed):
             nodes[index].admit(made)
         except ConfigError:
             continue
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_node_is_worth_the_same_beside_nodes_of_another_release(strategy):
+    """One that is asked itself is scored by what its own kubelet reads of the pod."""
+    gates = {"PodLevelResources": True, "PodLevelResourceManagers": True}
+    machine = read_machine("align-up-article")
+    older = Node(machine, FIELDS, kubelet_version="1.33")
+    newer = Node(machine, {**FIELDS, "featureGates": gates}, kubelet_version="1.37")
+    manifest = pod(pod_level={"limits": {"cpu": "3", "memory": "2Gi"}})
+    together = Cluster.from_nodes([older, newer]).evaluate(manifest, strategy)
+    alone = [Cluster.from_nodes([node]).evaluate(manifest, strategy) for node in (older, newer)]
+    assert together.admitted.all()
+    assert together.score.tolist() == [answer.score[0] for answer in alone]
 
 
 def test_a_cluster_of_no_nodes_has_no_answer_to_a_pod_that_releases_read_otherwise():
