@@ -106,7 +106,7 @@ class KeptNodes:
         overdue = queue.overdue(now, self._patience)
         group = groups.overdue(now - self._patience, queue.charged)
         of_group = self._nodes_for_group(group) if group is not None else {}
-        if not overdue and not self._owners and not of_group:
+        if not (overdue or of_group or self._owners or self._reserved):
             return
 
         waiting = {pod.uid: pod for pod in (*queue, *groups.waiting)} if self._reserved else {}

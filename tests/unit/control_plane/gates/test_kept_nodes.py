@@ -95,3 +95,13 @@ def test_no_node_is_kept_for_what_a_daemon_set_never_leaves(size) -> None:
     for number in range(8):
         keeper.pod_seen(waiting_pod(f"q{number}", cpu=4), PATIENCE + 3)
     assert len(given(keeper.decide(PATIENCE + 3))) == 8
+
+
+def test_of_a_pod_for_which_room_was_made_and_which_goes_nothing_is_kept() -> None:
+    keeper = keeper_of("a")
+    pod = waiting_pod("p", cpu=4)
+    keeper.pod_seen(pod, 1)
+    keeper.kept.reserve("a", pod)
+    keeper.pod_gone("uid-p", 2)
+    keeper.decide(3)
+    assert keeper.kept.reserved_for(pod) == set()
