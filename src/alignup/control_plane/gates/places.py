@@ -377,6 +377,11 @@ class UnadmittedPods:
                 self._passed_over.discard(name)
                 self._nodes.changed.add(name)
 
+        # of these all pods have ended, and a node that is gone reports no more
+        settled = self._passed_over - self._bound_at.keys()
+        self._nodes.changed |= settled
+        self._passed_over -= settled
+
     def are_copies(self, kind: Kind, name: str) -> bool:
         """Return whether all those of a node are equal to pods of a kind.
 

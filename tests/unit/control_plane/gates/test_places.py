@@ -205,3 +205,18 @@ def test_of_kinds_those_are_copies_that_ask_for_the_same() -> None:
     assert keeper.places.copies_among(kinds, busy) == kinds[:2]
     assert keeper.places.copies_among(kinds, idle) == kinds
     assert [keeper.places.are_copies(kind, busy) for kind in kinds] == [True, True, False]
+
+
+def test_of_a_node_that_was_passed_over_and_is_gone_nothing_is_kept() -> None:
+    """Its pods have ended, and it reports no more."""
+    keeper = keeper_of("a", "b")
+    keeper.pod_seen(bound("old", "a", cpu=1), 1)
+    keeper.pod_seen(bound("other", "b", cpu=1), 1)
+    keeper.pod_seen(waiting_pod("p", cpu=4), 1)
+    assert given(keeper.decide(1)) == {}
+    assert keeper.unadmitted._passed_over == {"a", "b"}
+    keeper.pod_gone("uid-old", 2)
+    assert given(keeper.decide(2)) == {"p": ("a",)}
+    keeper.node_gone("a", 3)
+    keeper.decide(4)
+    assert keeper.unadmitted._passed_over == {"b"}
