@@ -255,7 +255,8 @@ class GroupPlaces:
         places = [self._places.get(uid) for uid, name in group.plan.items() if name]
         misplaced = self._places.misplaced
         is_wrong = any(place is None or place.pod.uid in misplaced for place in places) or any(
-            not name and not self._pods.is_placeless(uid) for uid, name in group.plan.items()
+            uid not in group.uids or (not name and not self._pods.is_placeless(uid))
+            for uid, name in group.plan.items()
         )
         is_written = all(place is not None and place.is_written for place in places)
         if is_written and not is_wrong:

@@ -104,7 +104,7 @@ class Pods:
     def ungated(self) -> dict[str, str]:
         """Return where the pods without a gate go."""
         return {
-            name: pod["metadata"]["annotations"].get(PLACE, "")
+            name: pod["metadata"].get("annotations", {}).get(PLACE, "")
             for name, pod in self.objects.items()
             if not pod["spec"].get("schedulingGates")
         }
@@ -645,18 +645,21 @@ def test_members_share_a_node_only_if_each_order_is_admitted_beside_the_pods_the
     assert ({"m0", "m1"} <= pods.ungated().keys()) is (not olds)
 
 
-@pytest.mark.parametrize("is_leaving", [True, False])
-def test_a_plan_is_taken_back_where_a_member_without_a_place_goes_meanwhile(is_leaving) -> None:
+@pytest.mark.parametrize(
+    "change",
+    [None, {"deletionTimestamp": "2026-01-01T00:00:00Z"}, {"labels": None, "annotations": None}],
+    ids=["is deleted", "leaves", "is no member"],
+)
+def test_a_plan_is_taken_back_where_a_member_without_a_place_goes_meanwhile(change) -> None:
     pods = Pods("a", "b", "c")
     pods.put(member("m0", 3, cpu=4), member("m1", 3, cpu=4), idle_member("launcher", 3))
     plans = pods.decide()
     assert names_of(plans, Plan) == ["m0", "m1"]
     launcher = pods.objects.pop("launcher")
-    if is_leaving:
-        leaving = {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}
-        pods.put(merge(launcher, leaving))
-    else:
+    if change is None:
         pods.keeper.pod_gone("uid-launcher", pods.now)
+    else:
+        pods.put(merge(launcher, {"metadata": change}))
 
     for plan in plans:
         pods.apply(plan)
