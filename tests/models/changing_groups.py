@@ -475,7 +475,7 @@ class ChangingGroups:
         del self.kubelets[name], self._labels[name]
         self._unreported.discard(name)
         self._lost.append(name)
-        self.keeper.node_gone(name, self.now)
+        self.keeper.node_gone(name)
         self.keeper.state.report_gone(name)
         for uid, pod in list(self.objects.items()):
             if _node_of(pod) == name:

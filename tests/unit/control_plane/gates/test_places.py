@@ -217,6 +217,6 @@ def test_of_a_node_that_was_passed_over_and_is_gone_nothing_is_kept() -> None:
     assert keeper.unadmitted._passed_over == {"a", "b"}
     keeper.pod_gone("uid-old", 2)
     assert given(keeper.decide(2)) == {"p": ("a",)}
-    keeper.node_gone("a", 3)
+    keeper.node_gone("a")
     keeper.decide(4)
     assert keeper.unadmitted._passed_over == {"b"}
