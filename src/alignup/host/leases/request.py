@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import structs
@@ -30,7 +31,7 @@ from alignup.kubernetes.versions import KubeletVersion, parse_version
 from alignup.records import Record, field, replace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
     from collections.abc import Set as AbstractSet
     from pathlib import Path
 
@@ -178,11 +179,7 @@ def make_request(
             f"{prefix}part", "RANK/PARTS such as 0/8, the rank counted from 0", text
         )
 
-    counts = dict(devices or {})
-    for resource, count in counts.items():
-        if not isinstance(count, int) or not 0 <= count <= _DEVICES_AT_MOST:
-            place = f"--device {resource}" if prefix else f"devices[{resource!r}]"
-            raise InputError.at(place, "a number of devices", count)
+    counts = _device_counts(devices, prefix)
 
     release = ""
     if kubelet_version:
@@ -191,7 +188,7 @@ def make_request(
     request = Request(
         cpus=cpus,
         memory=parse_memory(memory, f"{prefix}memory"),
-        devices={resource: count for resource, count in sorted(counts.items()) if count},
+        devices=counts,
         policy=policy,
         name=name,
         part=part,
@@ -237,13 +234,32 @@ def check_name(name: str, where: str) -> None:
         )
 
 
+def _device_counts(devices: Mapping[str, int] | None, prefix: str) -> dict[str, int]:
+    """Return how many devices are wanted of each resource, without those of which none is.
+
+    Raises:
+        InputError: they are no numbers by resource.
+    """
+    if not isinstance(devices, Mapping | None):
+        raise InputError.at(
+            "--device" if prefix else "devices", 'numbers such as {"nvidia.com/gpu": 1}', devices
+        )
+
+    for resource, count in (devices or {}).items():
+        if not isinstance(count, int) or not 0 <= count <= _DEVICES_AT_MOST:
+            place = f"--device {resource}" if prefix else f"devices[{resource!r}]"
+            raise InputError.at(place, "a number of devices", count)
+
+    return {resource: count for resource, count in sorted((devices or {}).items()) if count}
+
+
 def check_wait(wait: float | None, where: str) -> None:
     """Refuse what is no time to wait; `where` is the place that an error names.
 
     Raises:
         InputError: it is negative, or no number.
     """
-    if wait is not None and not wait >= 0:
+    if wait is not None and not (isinstance(wait, int | float) and wait >= 0):
         raise InputError.at(where, "seconds of at least 0", wait)
 
 

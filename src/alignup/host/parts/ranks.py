@@ -6,7 +6,9 @@ them may use, and takes its own part. With devices, `device_shares` has the rule
 
 from __future__ import annotations
 
+import operator
 import os
+from collections.abc import Mapping
 
 from alignup.errors import InputError, warn
 from alignup.host.parts.cut import split_machine
@@ -34,7 +36,7 @@ from alignup.text.counting import counted
 
 TYPE_CHECKING = False  # `typing` is slow to import
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from typing import Any, Final
 
     from alignup.machine.device_inventory import LoadedMachine
@@ -85,7 +87,9 @@ def split(
         ['0-3', '4-7']
     """
     check_share(share)
-    counts = {resource: count for resource, count in (devices or {}).items() if count}
+    parts = _whole_number(parts, "parts")
+    cpus_per_part = _whole_number(cpus_per_part, "cpus_per_part")
+    counts = _device_counts(devices)
     loaded = _load(machine, counts, inventory)
     if preferred_sets is None and inventory is None:
         preferred_sets = loaded.preferred_sets
@@ -100,7 +104,7 @@ def split(
         loaded.machine,
         parts,
         cpus_per_part=cpus_per_part,
-        devices=devices,
+        devices=counts,
         inventory=loaded.devices,
         preferred_sets=preferred_sets,
         layout=layout or "",
@@ -165,30 +169,15 @@ def bind(
     if order not in ORDERS:
         raise InputError.at("order", f"one of {', '.join(ORDERS)}", order)
 
-    bound = ""
-    if part is None and of is None:
-        from alignup.host.launchers import local_rank  # noqa: PLC0415  # startup counts
-
-        local = local_rank(os.environ)
-        if order == "world":
-            local = local.by_world(os.environ)
-
-        part = local.rank
-        of = local.ranks
-        bound = local.binding()
-
-    if part is None or of is None or not 0 <= part < of:
-        raise InputError.at(
-            "bind", "a part below the number of parts, or neither of the two", f"{part} of {of}"
-        )
-
+    part, of, bound = _rank_of(part, of, order)
     if memory not in MEMORY_MODES:
         raise InputError.at("memory", f"one of {', '.join(MEMORY_MODES)}", memory)
 
     check_share(share or "none")
-    counts = {resource: count for resource, count in (devices or {}).items() if count}
+    counts = _device_counts(devices)
+    cpus = _whole_number(cpus or 0, "cpus")
     loaded = _load(_HERE, counts, None)
-    rules = ShareRules(share, cpus or 0, full_cores, oversubscribe, loaded.preferred_sets)
+    rules = ShareRules(share, cpus, full_cores, oversubscribe, loaded.preferred_sets)
     try:
         own_part = _part_of(loaded, part, of, counts, rules, layout or "")
     except InputError as error:
@@ -204,6 +193,61 @@ def bind(
         # what the kernel made of it, within this thread's cpuset
         say_binding(f"rank {part} of {of}", CPUSet(os.sched_getaffinity(0)), own_part.devices)
     return own_part
+
+
+def _rank_of(part: int | None, of: int | None, order: str) -> tuple[int, int, str]:
+    """Return which part this process has, of how many, and words on how its launcher has bound it.
+
+    Where a caller says neither, its launcher does.
+
+    Raises:
+        InputError: no launcher says it, or there is no such part.
+    """
+    if part is None and of is None:
+        from alignup.host.launchers import local_rank  # noqa: PLC0415  # startup counts
+
+        local = local_rank(os.environ)
+        if order == "world":
+            local = local.by_world(os.environ)
+        return local.rank, local.ranks, local.binding()
+
+    if part is not None and of is not None:
+        part = _whole_number(part, "part")
+        of = _whole_number(of, "of")
+        if 0 <= part < of:
+            return part, of, ""
+
+    raise InputError.at(
+        "bind", "a part below the number of parts, or neither of the two", f"{part} of {of}"
+    )
+
+
+def _whole_number(value: Any, place: str) -> int:
+    """Return a number that a caller gave.
+
+    Raises:
+        InputError: it is none; the text of a variable, such as LOCAL_RANK, is none either.
+    """
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise InputError.at(place, "a whole number", value) from None
+
+
+def _device_counts(devices: Mapping[str, int] | None) -> dict[str, int]:
+    """Return how many devices of each resource a caller wants, of those of which it wants any.
+
+    Raises:
+        InputError: they are no numbers by resource.
+    """
+    if not isinstance(devices, Mapping | None):
+        raise InputError.at("devices", 'numbers such as {"nvidia.com/gpu": 1}', devices)
+
+    counts = {
+        resource: _whole_number(count, f"devices[{resource!r}]")
+        for resource, count in (devices or {}).items()
+    }
+    return {resource: count for resource, count in counts.items() if count}
 
 
 def device_sights(

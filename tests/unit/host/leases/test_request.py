@@ -48,6 +48,7 @@ def test_a_request_is_sorted_and_without_zeros():
         ({"devices": {"a/a": 10**9 + 1}}, "--device a/a"),
         ({"devices": {"a/a": 1 << 70}}, "--device a/a"),
         ({"devices": {"a/a": "1"}}, "--device a/a"),
+        ({"devices": ["a/a"]}, "--device"),
         ({"policy": "strict"}, "one of none, best-effort, restricted, single-numa-node"),
         ({"name": "a b"}, "--name"),
         ({"name": "-rf"}, "--name"),
@@ -77,7 +78,7 @@ def test_memory_is_a_number_of_bytes_or_a_quantity():
     ]
 
 
-@pytest.mark.parametrize("wait", [-1, float("nan"), -float("inf")])
+@pytest.mark.parametrize("wait", [-1, float("nan"), -float("inf"), "10"])
 def test_a_time_to_wait_is_a_number_of_seconds(wait):
     for possible in (None, 0, 1e12, float("inf")):
         check_wait(possible, "--wait")

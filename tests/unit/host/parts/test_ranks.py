@@ -9,6 +9,7 @@ import sys
 import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import alignup
@@ -94,6 +95,45 @@ def test_without_a_launcher_the_error_says_what_was_looked_for(on_dgx):
 def test_a_part_is_one_of_several(wrong):
     with pytest.raises(InputError, match="a part below the number of parts, or neither"):
         alignup.bind(**wrong)
+
+
+@pytest.mark.usefixtures("on_dgx")
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        # as from an environment
+        ({"part": "0", "of": 8}, "expected a whole number, got '0' at part"),
+        ({"part": 0, "of": "8"}, "expected a whole number, got '8' at of"),
+        ({"part": 0, "of": 8.0}, "expected a whole number, got 8.0 at of"),
+        ({"cpus": "2"}, "expected a whole number, got '2' at cpus"),
+        ({"devices": {GPU: "1"}}, "expected a whole number, got '1' at devices"),
+        ({"devices": [GPU]}, r"expected numbers such as \{\"nvidia.com/gpu\": 1\}, got \["),
+        ({"devices": GPU}, "got 'nvidia.com/gpu' at devices"),
+    ],
+)
+def test_what_is_no_number_is_named(wrong, message):
+    with pytest.raises(InputError, match=message):
+        alignup.bind(**{"part": 0, "of": 2, **wrong})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "place"),
+    [
+        ({"parts": "2"}, "'2' at parts"),
+        ({"parts": 2.0}, "2.0 at parts"),
+        ({"cpus_per_part": "1"}, "'1' at cpus_per_part"),
+        ({"devices": {GPU: 1.5}}, r"1.5 at devices\['nvidia.com/gpu'\]"),
+        ({"devices": [GPU]}, r"\['nvidia.com/gpu'\] at devices"),
+    ],
+)
+def test_what_is_no_number_of_parts_is_named(wrong, place):
+    with pytest.raises(InputError, match=f"got {place}"):
+        alignup.split("dgx-h100", **{"parts": 2, **wrong})
+
+
+def test_numbers_of_numpy_are_numbers():
+    parts = alignup.split("align-up-article", np.int64(2), cpus_per_part=np.int32(1))
+    assert parts == alignup.split("align-up-article", 2, cpus_per_part=1)
 
 
 @pytest.mark.usefixtures("on_dgx")
