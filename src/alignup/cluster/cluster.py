@@ -293,7 +293,8 @@ class Evaluation(Record, eq=False):
             policy none.
         score: higher is better; minus infinity where refused.
         exact: False where amounts could not tell: the node may refuse the pod all the same.
-            Refusals are certain.
+            Refusals are certain, save for devices near no NUMA node: they are in no zone of a
+            NodeResourceTopology object, and so count as not there.
         names: the names of the nodes.
         numa_ids: by index, the kernel's ids of the NUMA nodes of a node by position, where these
             are not 0, 1, 2 and so on.
