@@ -378,20 +378,19 @@ def _joined_entries(text: bytes) -> tuple[list[Began | record.Entry], int]:
     """Return the entries with which a text begins, one byte between two, and where they end."""
     entries: list[Began | record.Entry] = []
     end = 0
-    while True:
-        start = end + 1 if entries else 0
-        entry, end_of_entry = _first_entry(text, start)
-        if entry is None:
-            return entries, end
-
+    first = _first_entry(text, 0)
+    while first is not None:
+        entry, end = first
         entries.append(entry)
-        end = end_of_entry
+        first = _first_entry(text, end + 1)
+
+    return entries, end
 
 
-def _first_entry(text: bytes, start: int) -> tuple[Began | record.Entry | None, int]:
+def _first_entry(text: bytes, start: int) -> tuple[Began | record.Entry, int] | None:
     """Return the entry that begins at a place of a text, and where it ends; None: there is none."""
     if not _BEGINNING.match(text, start):
-        return None, start
+        return None
 
     expected = int(text[start : start + _CHECKSUM], 16)
     checksum = 0
@@ -404,7 +403,7 @@ def _first_entry(text: bytes, start: int) -> tuple[Began | record.Entry | None, 
             if entry is not None:
                 return entry, end
 
-    return None, start
+    return None
 
 
 class _Leases:

@@ -59,7 +59,8 @@ _GRANTS: Final = ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS")
 _CONTAINER: Final = "NVIDIA_VISIBLE_DEVICES"
 _HIERARCHY: Final = "ZE_FLAT_DEVICE_HIERARCHY"
 # What CUDA counts GPUs by: without it, by their speed (CUDA C++ Programming Guide 13).
-_ORDER: Final = ("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+_ORDER: Final = "CUDA_DEVICE_ORDER"
+_BUS_ORDER: Final = "PCI_BUS_ID"
 # What some variables say for all devices.
 _ALL: Final = {"HABANA_VISIBLE_MODULES": ("all",), "ZE_AFFINITY_MASK": ("",)}
 # A larger number is none of a device.
@@ -274,7 +275,7 @@ class _Seer:
         # by PCI address, what `_information` has read
         self._information: dict[str, dict[str, str]] = {}
 
-        # by PCI address
+        # by PCI address, the PCI ids of the models
         self._models = {device.address: device.device for device in loaded.machine.pci_devices}
 
         driver_devices = tuple(loaded.devices.get(resource, ()))
@@ -454,13 +455,13 @@ class _Seer:
 
     def _note_of_order(self, variable: str, text: str, devices: Sequence[Device]) -> None:
         """Note that CUDA may count GPUs of several models otherwise than they are counted here."""
-        name, order = _ORDER
+        is_by_bus = self._environment.get(_ORDER) == _BUS_ORDER
         models = {self._models.get(_address(device)) for device in devices} - {None}
-        if self._files is not None and len(models) > 1 and self._environment.get(name) != order:
+        if self._files is not None and len(models) > 1 and not is_by_bus:
             self._notes.append(
                 f"{variable} ({text!r:.80}) is read in the order of the PCI bus, and CUDA counts "
-                f"GPUs of several models by their speed unless {name}={order}: CPUs may be far "
-                "from the GPUs that it means"
+                f"GPUs of several models by their speed unless {_ORDER}={_BUS_ORDER}: CPUs may be "
+                "far from the GPUs that it means"
             )
 
     def _own_numbers(self) -> list[int]:
@@ -827,8 +828,7 @@ def visible_variables(
 
         numbers = _gpu_numbers(resource, ids, inventory, machine, (numbered or {}).get(resource))
         if variable == "CUDA_VISIBLE_DEVICES":
-            name, order = _ORDER
-            variables[name] = order
+            variables[_ORDER] = _BUS_ORDER
         variables[variable] = ",".join(map(str, sorted(numbers)))
 
         for group in VARIABLES[resource][1:]:
