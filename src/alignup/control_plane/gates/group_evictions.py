@@ -48,9 +48,10 @@ _MOST_ORDERS: Final = 6
 
 def may_evict(group: WaitingGroup) -> bool:
     """Return whether others may go for a group."""
-    return bool(group.candidates) and all(
+    members = group.candidates.values()
+    return bool(members) and all(
         pod.may_evict and not pod.unseen and not pod.watched.pod.constraints.host_ports
-        for pod in group.candidates.values()
+        for pod in members
     )
 
 

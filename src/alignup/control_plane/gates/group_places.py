@@ -247,17 +247,27 @@ class GroupPlaces:
                 self._pods.let_go_later(group.waiting[uid])
         self._groups.planned(group, plan)
 
+    def _has_left(self, group: WaitingGroup, uid: str, name: str) -> bool:
+        """Return whether a member has not any more what its group's plan says of it.
+
+        Args:
+            group: with a plan.
+            uid: that of the member.
+            name: of its node; empty: it needs no place.
+        """
+        if uid not in group.uids:
+            return True
+        if not name:
+            return not self._pods.is_placeless(uid)
+        return self._places.get(uid) is None or uid in self._places.misplaced
+
     def _go_on_with_plan(self, group: WaitingGroup, now: float) -> None:
         """Let the gates go once the plan is seen in all members.
 
         As long as all gates are on, it is taken back where a node is none any more.
         """
         places = [self._places.get(uid) for uid, name in group.plan.items() if name]
-        misplaced = self._places.misplaced
-        is_wrong = any(place is None or place.pod.uid in misplaced for place in places) or any(
-            uid not in group.uids or (not name and not self._pods.is_placeless(uid))
-            for uid, name in group.plan.items()
-        )
+        is_wrong = any(self._has_left(group, uid, name) for uid, name in group.plan.items())
         is_written = all(place is not None and place.is_written for place in places)
         if is_written and not is_wrong:
             # the last moment at which nothing has been done yet
