@@ -29,7 +29,7 @@ from alignup.kubernetes.kubelet_config import KUBELET, TOPOLOGY_POLICIES
 from alignup.kubernetes.manifest import read_pod
 from alignup.kubernetes.pod import Container, Pod, QOSClass, is_pinned_memory
 from alignup.kubernetes.quantity import LARGEST
-from alignup.kubernetes.versions import KubeletVersion, PodLevel, PodReading, VersionProfile
+from alignup.kubernetes.versions import KubeletVersion, PodReading, VersionProfile
 from alignup.machine.bits import bit_numbers
 from alignup.node import Node
 from alignup.records import Record, field
@@ -931,7 +931,7 @@ def _is_beyond_amounts(pod: Pod) -> bool:
     """
     if pod.has_shared_pool or pod.constraints.claimed_devices:
         return True
-    if pod.pod_level is not PodLevel.SETS_QOS or pod.qos is not QOSClass.GUARANTEED:
+    if not pod.pod_level.allows_bare_containers or pod.qos is not QOSClass.GUARANTEED:
         return False
     return not all(container.memory for container in pod.all_containers)
 

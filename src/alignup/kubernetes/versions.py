@@ -263,6 +263,11 @@ class PodLevel(Enum):
     SHARES = "shares"
     MANAGED = "managed"
 
+    @property
+    def allows_bare_containers(self) -> bool:
+        """Whether a container of a Guaranteed pod can request nothing, and have no share either."""
+        return self is PodLevel.SETS_QOS or self is PodLevel.MANAGED
+
 
 class StatusRequests(Enum):
     """Whose requests a kubelet takes from the status of the pod, where that has them."""

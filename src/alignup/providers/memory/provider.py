@@ -21,7 +21,7 @@ from alignup.core.amounts.memory_ledger import (
 from alignup.core.shared_dict import SharedDict
 from alignup.errors import AllocationError, ConfigError
 from alignup.kubernetes.pod import Container, Pod, QOSClass
-from alignup.kubernetes.versions import PodLevel, VersionProfile
+from alignup.kubernetes.versions import VersionProfile
 from alignup.machine.bits import bit_numbers, ids_of, union
 from alignup.providers.pod_pool import check_shared_pool, empty_shared_pool
 from alignup.records import Record, field
@@ -43,9 +43,6 @@ MEMORY: Final = "memory"
 _MOST_TYPES: Final = 4
 
 _NAMES_SHOWN: Final = 3
-
-# What a kubelet makes of resources of a pod as a whole where containers can be without any.
-_PLACED_LEVELS: Final = (PodLevel.SETS_QOS, PodLevel.MANAGED)
 
 _OTHER_STATE: Final = "[memorymanager] the expected machine state is different from the real one"
 
@@ -271,12 +268,12 @@ class MemoryProvider(MemoryHolders):
         """
         if self._only_where_requested or pod.qos is not QOSClass.GUARANTEED:
             return False
-        return pod.pod_level in _PLACED_LEVELS
+        return pod.pod_level.allows_bare_containers
 
     @property
     def _places_for_nothing(self) -> bool:
         """Whether this kubelet does so for pods of which it reads such resources."""
-        return not self._only_where_requested and self._pod_level in _PLACED_LEVELS
+        return not self._only_where_requested and self._pod_level.allows_bare_containers
 
     def allocate_pod(self, pod: Pod, affinity: TopologyHint) -> None:
         """Give a pod with resources of its own its memory, and divide it among its containers.
