@@ -94,7 +94,7 @@ class NodeWire(msgspec.Struct):
     """A Node on the wire."""
 
     kind: str = "Node"
-    metadata: MetadataWire | None = None
+    metadata: NodeMetadataWire | None = None
     spec: NodeSpecWire | None = None
     status: NodeStatusWire | None = None
 
@@ -200,6 +200,12 @@ class MetadataWire(msgspec.Struct, rename="camel", gc=False):
     uid: str | None = None
     annotations: dict[str, str] | None = None
     labels: dict[str, str] | None = None
+
+
+class NodeMetadataWire(MetadataWire, rename="camel", gc=False):
+    """A Node's metadata on the wire."""
+
+    resource_version: str | None = None
 
 
 class PodWire(msgspec.Struct, rename="camel", gc=False):

@@ -42,6 +42,8 @@ _WATCH_SECONDS: Final = 300
 _SILENCE: Final = 60.0
 # Seconds within which a watch that ends without an event is as good as an error.
 _SHORT: Final = 1.0
+# What an event can say of an object.
+_CHANGES: Final = frozenset({"ADDED", "MODIFIED", "DELETED"})
 # The version that asks for what the server remembers, which may be behind and costs it little.
 _ANY_VERSION: Final = {"resourceVersion": "0"}
 # Of one list: five million objects.
@@ -72,9 +74,11 @@ class ObjectList(msgspec.Struct, Generic[T]):
     items: list[T] | None = None
 
 
-class _Event(msgspec.Struct):
+class _Event(msgspec.Struct, Generic[T]):
+    """What a watch tells: how an object has changed, and the object, decoded or as text."""
+
     type: str
-    object: msgspec.Raw
+    object: T
 
 
 class _Versioned(msgspec.Struct):
@@ -126,8 +130,8 @@ class Follower(Generic[T]):
         api: the server.
         path: of the list.
         decode: makes an object of its JSON; an object of which it raises `AlignupError` is ignored.
-        kind: a type of which `decode` takes values too: pages of it are read in one step where that
-            can be done.
+        kind: a type of which `decode` takes values too, with the metadata of objects: pages and
+            events of it are read in one step where that can be done.
         sink: where objects go.
         query: selectors.
         is_optional: do without objects that the server does not have, or does not show.
@@ -151,6 +155,7 @@ class Follower(Generic[T]):
         self._decode = decode
         self._sink = sink
         self._kind = kind
+        self._event_decoder = msgspec.json.Decoder(_Event[kind])
         self._query = dict(query or {})
         self._is_optional = is_optional
         self._clock = clock
@@ -305,11 +310,25 @@ class Follower(Generic[T]):
 
         async with self._api.open("GET", self._path, None, query, limits) as response:
             async for line in _lines(response):
-                event = _decoded(line, "an event", _Event)
-                event.object = _shallow(event.object)
-                self._take(event)
+                self._take(self._event(line))
 
-    def _take(self, event: _Event) -> None:
+    def _event(self, line: bytes) -> _Event[Any]:
+        """Return an event; its object is text where it cannot be read in one step.
+
+        Raises:
+            InputError: it is none.
+        """
+        if self._kind is not msgspec.Raw:
+            with suppress(msgspec.MsgspecError, UnicodeError, RecursionError):
+                decoded_event = self._event_decoder.decode(line)
+                if decoded_event.type in _CHANGES:  # others are about objects of other kinds
+                    return decoded_event
+
+        event = _decoded(line, "an event", _Event[msgspec.Raw])
+        event.object = _shallow(event.object)
+        return event
+
+    def _take(self, event: _Event[Any]) -> None:
         """Take in one event.
 
         Raises:
@@ -320,7 +339,7 @@ class Follower(Generic[T]):
             status = decode_json(event.object, "a Status", kind=Status)
             raise ApiError(f"watch of {self._path}: {status.code}: {status.message}", status.code)
 
-        if event.type in {"ADDED", "MODIFIED", "DELETED"}:
+        if event.type in _CHANGES:
             decoded_object = self._read(event.object, self._ignored)
             is_deleted = event.type == "DELETED"
             if decoded_object is None and is_deleted:  # only a list tells which object it was
@@ -331,7 +350,7 @@ class Follower(Generic[T]):
             elif decoded_object is not None:
                 self._sink.changed(decoded_object)
 
-        version = _meta(event.object).resource_version
+        version = _version_of(event.object)
         if version:
             self._version = version
 
@@ -380,6 +399,12 @@ async def _pages(
         query["continue"] = token
 
     raise InputError(f"a list of {path} has more than {_MOST_PAGES} pages")
+
+
+def _version_of(item: Any) -> str:
+    """Return the version of an object, in text or decoded; empty: it has none."""
+    metadata = _meta(item) if isinstance(item, msgspec.Raw) else item.metadata
+    return "" if metadata is None else metadata.resource_version or ""
 
 
 def _is_older(version: str, seen: str) -> bool:

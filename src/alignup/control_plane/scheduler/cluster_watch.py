@@ -17,7 +17,7 @@ from alignup.claims.read import read_claim, read_class, read_slice
 from alignup.control_plane.api_server import api_client
 from alignup.control_plane.api_server.watch import Calls, Follower, Sink
 from alignup.errors import AlignupError
-from alignup.kubelet.node_resource_topology.report import Report, decode_report
+from alignup.kubelet.node_resource_topology.report import Report, ReportObject, decode_report
 from alignup.records import Record, field
 from alignup.text.json_text import decode_json
 
@@ -101,7 +101,9 @@ class ClusterWatch(Generic[_P]):
         self.pods: Follower[_P] = follow(
             api_client.PODS, pods.decode, pods.sink, query=pods.query, kind=pods.kind
         )
-        self._reports = follow(api_client.TOPOLOGIES, decode_report, self._report_sink())
+        self._reports = follow(
+            api_client.TOPOLOGIES, decode_report, self._report_sink(), kind=ReportObject
+        )
         claims = state.claims
         claimed = (
             ("resourceslices", read_slice, claims.slices),

@@ -47,9 +47,9 @@ from alignup.text.documents import read_documents
 from alignup.text.json_text import decode_json
 from alignup.text.typed import decode
 
-_KIND: Final = "NodeResourceTopology"
+KIND: Final = "NodeResourceTopology"
 _NODE_KIND: Final = "Node"
-_GROUP: Final = "topology.node.k8s.io"
+GROUP: Final = "topology.node.k8s.io"
 _LEGACY_NAMES: Final = {
     f"{name}{level}": policy
     for policy, name in (("none", "None"), *POLICY_NAMES.items())
@@ -94,8 +94,8 @@ class _Object(msgspec.Struct, rename="camel"):
     """One object on the wire."""
 
     metadata: _Metadata = msgspec.field(default_factory=_Metadata)
-    kind: str = _KIND
-    api_version: str = _GROUP
+    kind: str = KIND
+    api_version: str = GROUP
     topology_policies: list[str] | None = None
     attributes: list[Attribute] | None = None
     zones: list[Zone] | None = None
@@ -150,7 +150,7 @@ def read_topologies(
         warn(f"an object is ignored: {complaint} in {where}")
 
     if not topologies:
-        raise InputError(f"no {_KIND} in {where}")
+        raise InputError(f"no {KIND} in {where}")
 
     if nodes:
         return _with_releases(topologies, nodes, where)
@@ -229,7 +229,7 @@ def _with_releases(
     """
     alone = sorted(nodes.keys() - {topology.name for topology in topologies})
     if alone:
-        warn(f"Node objects without a {_KIND} are ignored: {', '.join(alone)} in {where}")
+        warn(f"Node objects without a {KIND} are ignored: {', '.join(alone)} in {where}")
 
     parsed: dict[str, KubeletVersion] = {}
 
@@ -252,7 +252,7 @@ def read_topology(data: Mapping[str, Any] | msgspec.Raw, name: str) -> Topology:
     """
     topology = _object(data, name)
     if not isinstance(topology, Topology):
-        raise InputError.at(f"{name}, kind", _KIND, "Node")
+        raise InputError.at(f"{name}, kind", KIND, "Node")
     return topology
 
 
@@ -304,17 +304,17 @@ def _object(data: Any, place: str) -> Topology | NodeObject:
     if isinstance(data, Mapping) and data.get("kind") == _NODE_KIND:
         return node_object(data, place)
     if not isinstance(data, Mapping):
-        raise InputError.at(f"{place}, kind", _KIND, data)
+        raise InputError.at(f"{place}, kind", KIND, data)
 
     return _described(decode(data, _Object, place), place)
 
 
 def _described(wire: _Object, place: str) -> Topology:
     """Return what an object says whose fields have the right types."""
-    if wire.kind != _KIND:
-        raise InputError.at(f"{place}, kind", _KIND, wire.kind)
-    if wire.api_version.split("/", maxsplit=1)[0] != _GROUP:
-        raise InputError.at(f"{place}, apiVersion", f"{_GROUP}/v1alpha2", wire.api_version)
+    if wire.kind != KIND:
+        raise InputError.at(f"{place}, kind", KIND, wire.kind)
+    if wire.api_version.split("/", maxsplit=1)[0] != GROUP:
+        raise InputError.at(f"{place}, apiVersion", f"{GROUP}/v1alpha2", wire.api_version)
 
     name = wire.metadata.name
     if not name:

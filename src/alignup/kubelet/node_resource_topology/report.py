@@ -18,7 +18,13 @@ import msgspec
 from alignup.cluster.json_lines import NodeReader
 from alignup.errors import InputError
 from alignup.koordinator.node_policies import ExclusiveScope
-from alignup.kubelet.node_resource_topology.read import Attribute, Topology, read_topology
+from alignup.kubelet.node_resource_topology.read import (
+    GROUP,
+    KIND,
+    Attribute,
+    Topology,
+    read_topology,
+)
 from alignup.kubelet.node_resource_topology.write import ATTRIBUTE, METHOD, METHOD_ATTRIBUTE
 from alignup.kubernetes.pod import Container, Pod
 from alignup.kubernetes.wire import Metadata  # noqa: TC001  # msgspec reads annotations
@@ -73,9 +79,15 @@ class Holdings(msgspec.Struct, rename="camel", frozen=True):
     pods: list[PodHolding]
 
 
-class _Object(msgspec.Struct, gc=False):
+class ReportObject(msgspec.Struct, rename="camel", gc=False):
+    """A NodeResourceTopology object on the wire; what few of its readers need is text still."""
+
     metadata: Metadata
+    kind: str = KIND
+    api_version: str = GROUP
     attributes: list[Attribute] | None = None
+    topology_policies: msgspec.Raw = msgspec.Raw(b"null")
+    zones: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -103,13 +115,16 @@ class Report(msgspec.Struct, frozen=True):
         return read_topology(msgspec.Raw(self.text), self.name)
 
 
-def decode_report(data: bytes | msgspec.Raw) -> Report:
-    """Return a NodeResourceTopology object that an API server sent.
+def decode_report(data: bytes | msgspec.Raw | ReportObject) -> Report:
+    """Return a NodeResourceTopology object that an API server sent, also if it is decoded already.
 
     Raises:
         InputError: it is no object with metadata.
     """
-    wire = decode_json(data, "a NodeResourceTopology", kind=_Object)
+    wire = data
+    if not isinstance(wire, ReportObject):
+        wire = decode_json(wire, "a NodeResourceTopology", kind=ReportObject)
+
     attributes = {attribute.name: attribute.value for attribute in wire.attributes or ()}
     # other methods leave out pods, and which is not told
     fingerprint = ""
@@ -123,7 +138,7 @@ def decode_report(data: bytes | msgspec.Raw) -> Report:
         # machines are alike, so their descriptions are kept once
         description and sys.intern(description),
         annotations.get(HOLDINGS),
-        text=bytes(data) if description is None else b"",
+        text=msgspec.json.encode(wire) if description is None else b"",
         fingerprint=fingerprint,
     )
 
