@@ -544,15 +544,13 @@ class ClusterState:
         if report.holdings is None:
             return
 
-        node = member.node
         pods = member.pods
         if member.report(decode_holdings(report.holdings), now):
             self.changed.add(member.name)
+            self.view.refresh(member)
         for uid in pods.keys() - member.pods.keys():
             self._vanished.pop(uid, None)
         self._doubt(member)
-        if member.node is not node:
-            self.view.refresh(member)
 
     def _update_amounts(self, member: AmountsMember, report: Report, now: float) -> None:
         fingerprint = report.fingerprint

@@ -21,7 +21,6 @@ from alignup.errors import AlignupError
 from alignup.kubelet.node_resource_topology.report import (
     Holdings,
     PodHolding,
-    holdings_of,
     pod_holding,
     restored_node,
 )
@@ -95,7 +94,8 @@ class ExactMember:
         self._doubted: dict[str, float] = {}
 
         self._reported = _NOBODY  # no pod was in a report before the first
-        self._reported = self._whole(holdings or _NOBODY, {})
+        self.node = template
+        self._reported = self._whole(holdings or _NOBODY)
         self.node = self._rebuilt()
         self._doubt_refused(now)
 
@@ -244,32 +244,34 @@ class ExactMember:
             return False
 
         was_uncertain = self.is_uncertain
-        own_holdings = {holding.uid: holding for holding in holdings_of(self.node).pods}
-        holdings = self._whole(holdings, own_holdings)
+        holdings = self._whole(holdings)
         if did_report and holdings == before:
             return False
 
         listed = {holding.uid for holding in holdings.pods}
         ended = [holding.uid for holding in before.pods if holding.uid not in listed]
-        agrees = not ended and all(
-            own_holdings.get(holding.uid) == holding for holding in holdings.pods
-        )
+        agrees = did_report and self._agrees(holdings)
         pods_before = self.pods
         self._reported = holdings
         self.pods = {uid: pod for uid, pod in pods_before.items() if uid not in ended}
         written_off = self._written_off
         self._written_off = {}  # what the node says now counts
 
-        if did_report and agrees:
+        if agrees and not ended:
             return was_uncertain and not self.is_uncertain
 
-        try:
-            self.node = self._rebuilt()
-        except Exception:
-            self._reported = before
-            self.pods = pods_before
-            self._written_off = written_off
-            raise
+        if agrees and not self.unsettled:
+            # no pod is here whose place may be another one without those that have ended
+            for uid in ended:
+                self.node.remove(uid)
+        else:
+            try:
+                self.node = self._rebuilt()
+            except Exception:
+                self._reported = before
+                self.pods = pods_before
+                self._written_off = written_off
+                raise
 
         self.reports = True
         self._leaving = {uid: since for uid, since in self._leaving.items() if uid in self.pods}
@@ -301,19 +303,25 @@ class ExactMember:
         """Return the pods whose grace period, if it began at their moment, was over before one."""
         return {uid for uid, since in moments.items() if since + self.pods[uid].grace < moment}
 
-    def _whole(self, holdings: Holdings, own_holdings: Mapping[str, PodHolding]) -> Holdings:
-        """Return a report without the pods that the kubelet was still giving to while it was read.
+    def _agrees(self, holdings: Holdings) -> bool:
+        """Return whether pods hold here what a report says of them."""
+        before = {holding.uid: holding for holding in self._reported.pods}
+        return all(
+            holding == before.get(holding.uid) or holding == self._own_holding(holding.uid)
+            for holding in holdings.pods
+        )
 
-        Args:
-            holdings: the report.
-            own_holdings: what pods hold here, by uid.
-        """
+    def _own_holding(self, uid: str) -> PodHolding | None:
+        """Return what a pod holds here; None: it was refused, or is unknown."""
+        manager = self.node.manager
+        return pod_holding(self.node, manager.pod(uid)) if manager.has_pod(uid) else None
+
+    def _whole(self, holdings: Holdings) -> Holdings:
+        """Return a report without the pods that the kubelet still gave to while it was read."""
         listed = self._listed()
         whole = []
         for holding in holdings.pods:
-            if holding.uid not in listed and not self._is_whole(
-                holding, own_holdings.get(holding.uid)
-            ):
+            if holding.uid not in listed and not self._is_whole(holding):
                 continue
 
             name = holding.name
@@ -326,14 +334,18 @@ class ExactMember:
 
         return Holdings(whole)
 
-    def _is_whole(self, holding: PodHolding, own_holding: PodHolding | None) -> bool:
+    def _is_whole(self, holding: PodHolding) -> bool:
         """Return whether each container holds something of every kind that it asks for.
 
         But for the memory of init containers: the memory manager gives it back when the next
         container starts.
         """
         bound = self.pods.get(holding.uid)
-        if holding == own_holding or bound is None:  # what an unknown pod asks for is unknown
+        if bound is None:  # what an unknown pod asks for is unknown
+            return True
+
+        own_holding = self._own_holding(holding.uid)
+        if holding == own_holding:
             return True
 
         pod = bound.pod

@@ -302,7 +302,7 @@ def _adopt(node: Node, pod: Pod, pod_holding: PodHolding) -> None:
             node.cpu.adopt(uid, name, cpus)
 
         if holding.memory and node.memory is not None:
-            node.memory.adopt(uid, name, _memory_by_id(holding))
+            node.memory.adopt(uid, name, _memory_by_id(holding), pod.namespaced_name)
 
         if holding.devices and node.devices is not None:
             new_ids: dict[str, list[str]] = {}

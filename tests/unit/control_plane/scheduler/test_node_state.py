@@ -332,6 +332,47 @@ def test_after_a_report_the_copy_is_the_kubelet_whatever_happened_before(steps) 
     assert node_copy.node.memory.free == kubelet.memory.free
 
 
+def test_a_pod_that_no_report_lists_yet_is_placed_anew_without_those_that_have_ended() -> None:
+    kubelet = EMPTY.copy()
+    kubelet.admit(watched("a", cpu=3).pod)
+    node_copy = member(kubelet)
+    node_copy.bind(watched("a", "n", cpu=3), 0)
+    node_copy.bind(watched("b", "n", cpu=3), 0)
+    assert str(node_copy.node.cpu.free_cpus) == "7"
+    kubelet.remove("uid-a")
+    assert node_copy.report(holdings_of(kubelet))
+    assert str(node_copy.node.cpu.free_cpus) == "4-7"
+
+
+@examples(200)
+@given(STEPS)
+def test_a_node_after_pods_have_ended_is_as_one_that_is_made_of_the_report(steps) -> None:
+    kubelet = EMPTY.copy()
+    node_copy = member(kubelet)
+    present: list[str] = []
+    for step, (number, event) in enumerate(steps):
+        pod = watched(f"p{step}", "n", **SIZES[number])
+        if event == "come" and kubelet.admit(pod.pod).admitted:
+            present.append(pod.pod.uid)
+            node_copy.bind(pod, 0)
+        elif event == "go" and present:
+            uid = present.pop(number % len(present))
+            kubelet.remove(uid)
+            node_copy.gone(uid, 0)
+        elif event == "report":
+            holdings = holdings_of(kubelet)
+            node_copy.report(holdings)
+            pods = {uid: bound.pod for uid, bound in node_copy.pods.items()}
+            made_anew = restored_node(EMPTY, holdings, pods)
+            assert holdings_of(node_copy.node) == holdings_of(made_anew)
+            for size in SIZES:
+                asking = watched("asking", **size).pod
+                nodes = node_copy.node.copy(), made_anew.copy()
+                messages = [node.admit(asking).message for node in nodes]
+                assert messages[0] == messages[1]
+                assert holdings_of(nodes[0]) == holdings_of(nodes[1])
+
+
 def test_holdings_come_back_from_json_as_they_were() -> None:
     kubelet = EMPTY.copy()
     kubelet.admit(watched("a", cpu=3, gpu=1).pod)
