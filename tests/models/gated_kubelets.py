@@ -34,13 +34,19 @@ MOST_WAITING = 10
 
 
 class GatedKubelets(WatchedKubelets):
-    """One run; arguments as for `WatchedKubelets`."""
+    """One run; further arguments as for `WatchedKubelets`.
 
-    def __init__(self, *args: Any, **options: Any) -> None:
+    Args:
+        checks_news: see whether nothing else is decided after what the keeper says is no news; for
+            that, all is decided before it.
+    """
+
+    def __init__(self, *args: Any, checks_news: bool = False, **options: Any) -> None:
         # What the API server has: pods that are not bound, and what labels nodes have.
         self.waiting: dict[str, WaitingPod] = {}
         self.labels: dict[str, set[str]] = {}
         self._decides_soon = False
+        self._checks_news = checks_news
         self._learnt = 0.0
         super().__init__(*args, **options)
         self._gated_templates = [
@@ -134,9 +140,14 @@ class GatedKubelets(WatchedKubelets):
     def _learn(self, kind: str, pod: WatchedPod | WaitingPod) -> None:
         keeper = self.keeper
         if kind == "seen":
+            is_news = keeper.is_news(pod)
+            if not is_news:
+                self._decide_before_check()
             keeper.pod_seen(pod, self.now)
             if not isinstance(pod, WaitingPod):
                 self._tell(pod.pod.uid, pod)
+            if not is_news:
+                self._expect_no_decision("a pod that is seen again")
         elif isinstance(pod, WaitingPod):
             keeper.pod_gone(pod.uid, self.now)
         elif pod.has_ended:
@@ -158,8 +169,10 @@ class GatedKubelets(WatchedKubelets):
         self._wake()
 
     def _learn_report(self, report: Report, name: str) -> None:
+        self._decide_before_check()
         super()._learn_report(report, name)
-        self.keeper.reported([name])
+        if not self.keeper.reported([name]):
+            self._expect_no_decision("an expected report")
         self._wake()
 
     def _list(self, *, is_cached: bool) -> None:
@@ -223,6 +236,16 @@ class GatedKubelets(WatchedKubelets):
     def _tick(self) -> None:
         super()._tick()
         self._wake()
+
+    def _decide_before_check(self) -> None:
+        if self._checks_news:
+            self._decide()
+
+    def _expect_no_decision(self, event: str) -> None:
+        """Check that there is nothing to decide after an event, before which all was decided."""
+        if self._checks_news:
+            self.outcomes[event] += 1
+            assert not self.keeper.decide(self.now), (self.now, event)
 
     def _decide(self) -> None:
         self._decides_soon = False

@@ -29,6 +29,19 @@ def test_no_place_is_given_on_what_a_kubelet_still_holds(strangers, steps) -> No
     assert bound > steps / 10
 
 
+@pytest.mark.parametrize("steps", counts(500, 20_000))
+def test_nothing_else_is_decided_after_what_is_no_news(steps) -> None:
+    outcomes: Counter[str] = Counter()
+    for seed in range(0, steps, 250):
+        cluster = GatedKubelets(seed, checks_news=True)
+        for _ in range(250):
+            cluster.step()
+        outcomes += cluster.outcomes
+
+    assert outcomes["an expected report"] > steps / 50
+    assert outcomes["a pod that is seen again"] > steps / 50
+
+
 @pytest.mark.parametrize("days", [0.1, pytest.param(7, marks=pytest.mark.slow)])
 def test_a_week_of_a_keeper_grants_nothing_twice_and_keeps_no_more_than_its_first_day(
     days, capsys

@@ -27,6 +27,7 @@ from alignup.control_plane.gates.place_labels import PlaceLabels
 from alignup.control_plane.gates.places import Places, UnadmittedPods
 from alignup.control_plane.gates.scheduler_nodes import SchedulerNodes
 from alignup.control_plane.gates.waiting_pods import WaitingPod
+from alignup.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -131,9 +132,15 @@ class Keeper:
                 if name not in place.nodes:
                     self.places.extend(place, name, now)
 
-    def reported(self, names: Iterable[str]) -> None:
-        """Take in that nodes have reported; the state knows what."""
+    def reported(self, names: Iterable[str]) -> bool:
+        """Take in that nodes have reported; the state knows what.
+
+        Return whether something else may be decided now: half of the reports only say of a pod
+        what was expected.
+        """
+        names = list(names)
         self.unadmitted.reported(names)
+        return any(name in self.state.changed or name in self.nodes.changed for name in names)
 
     # Pods.
 
@@ -184,6 +191,17 @@ class Keeper:
 
         for uid in bound.intersection(self.places.uids):
             self.places.end(uid)
+
+    def is_news(self, pod: WatchedPod | WaitingPod) -> bool:
+        """Return whether something else may be decided once a pod is seen.
+
+        Most events of a bound pod only tell how far its kubelet is.
+        """
+        if isinstance(pod, WaitingPod) or pod.pod.uid in self.places:
+            return True
+
+        before = self.state.pods.get(pod.pod.uid)
+        return before is None or pod != replace(before, since=pod.since)
 
     def pod_seen(self, pod: WatchedPod | WaitingPod, now: float) -> None:
         """Take in a pod that is new or changed."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
@@ -23,6 +22,7 @@ from alignup.control_plane.api_server import api_client
 from alignup.control_plane.api_server.objects import PLACE
 from alignup.control_plane.api_server.watch import Backoff, Calls, Follower
 from alignup.control_plane.gates.decisions import Label, Plan, Release, patch_of
+from alignup.control_plane.gates.gathering import Gathering
 from alignup.control_plane.gates.keeper_metrics import KeeperMetrics
 from alignup.control_plane.gates.status_server import metrics_text
 from alignup.control_plane.gates.waiting_pods import (
@@ -135,7 +135,7 @@ class KeeperService:
         if leader is not None:
             leader.settle = self._settle
 
-        self._wake = asyncio.Event()
+        self._gathering = Gathering(_GATHERING, _LONGEST_PAUSE)
         self._requests: set[asyncio.Task[None]] = set()
         self._turns = asyncio.Semaphore(_MOST_REQUESTS)
         # Whether a request of this term was given up that the server may still carry out.
@@ -155,25 +155,25 @@ class KeeperService:
         )
 
     def _reported(self, names: list[str]) -> None:
-        self.observed.nodes_changed(names, self.clock())
-        self.keeper.reported(names)
-        self._wake.set()
+        if self.keeper.reported(names):
+            self.observed.nodes_changed(names, self.clock())
+            self._gathering.event()
 
     def _node_sink(self) -> Calls[NodeObject]:
         keeper = self.keeper
 
         def listed(nodes: list[NodeObject]) -> None:
             keeper.nodes_listed(nodes, self.clock())
-            self._wake.set()
+            self._gathering.event()
 
         def seen(node: NodeObject) -> None:
             self.observed.nodes_changed((node.name,), self.clock())
             keeper.node_seen(node, self.clock())
-            self._wake.set()
+            self._gathering.event()
 
         def gone(node: NodeObject) -> None:
             keeper.node_gone(node.name)
-            self._wake.set()
+            self._gathering.event()
 
         return Calls(listed, seen, gone)
 
@@ -189,14 +189,17 @@ class KeeperService:
                 pods, self.clock(), follower.list_began, is_cached=follower.list_is_cached
             )
             self._note_group_kinds()
-            self._wake.set()
+            self._gathering.event()
 
         def seen(pod: WatchedPod | WaitingPod) -> None:
             self._look_for_other_leader(pod)
-            self.observed.pod_seen(pod, self.clock())
+            is_news = keeper.is_news(pod)
+            if is_news:
+                self.observed.pod_seen(pod, self.clock())
             keeper.pod_seen(pod, self.clock())
             self._note_group_kinds()
-            self._wake.set()
+            if is_news:
+                self._gathering.event()
 
         def gone(pod: WatchedPod | WaitingPod) -> None:
             watched = pod.watched if isinstance(pod, WaitingPod) else pod
@@ -209,7 +212,7 @@ class KeeperService:
                 # the event shows it as it was before, also where it has ended since
                 keeper.pod_vanished(pod.pod.uid, self.clock())
                 self.watch.look_for(pod.pod)
-            self._wake.set()
+            self._gathering.event()
 
         return Calls(listed, seen, gone)
 
@@ -238,15 +241,15 @@ class KeeperService:
 
         def listed(items: list[GroupObject]) -> None:
             groups.listed(object_type, items)
-            self._wake.set()
+            self._gathering.event()
 
         def seen(item: GroupObject) -> None:
             groups.seen(item)
-            self._wake.set()
+            self._gathering.event()
 
         def gone(item: GroupObject) -> None:
             groups.object_gone(item)
-            self._wake.set()
+            self._gathering.event()
 
         def decode(data: bytes | msgspec.Raw) -> GroupObject:
             return decode_json(data, f"a {object_type.__name__}", kind=object_type)
@@ -297,12 +300,7 @@ class KeeperService:
         await self.watch.synced()
         self._synced()
         while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_LONGEST_PAUSE):
-                    await self._wake.wait()
-
-            await asyncio.sleep(_GATHERING)
-            self._wake.clear()
+            await self._gathering.pause()
             if self._doubts and self._leader is not None:
                 await self._confirm(self._leader)
             if not self.leads:
@@ -461,6 +459,7 @@ class KeeperService:
             del self._labelling[key]
 
     async def _carry_out(self, decision: Decision) -> None:
+        is_done = False
         try:
             # a pod that only reaches its place by a label is tried once if that is there
             if isinstance(decision, Release) and decision.label in self._labelling:
@@ -471,12 +470,14 @@ class KeeperService:
                     return
                 if isinstance(decision, Label):
                     await self._write_label(decision)
+                    is_done = True
                 else:
-                    await self._change(decision)
+                    is_done = await self._change(decision)
         except AlignupError as error:
             self.api.complain(str(error))
 
-        self._wake.set()
+        if not is_done:  # else what was written comes as an event
+            self._gathering.event()
 
     async def _write(self, path: str, body: dict[str, Any]) -> None:
         """Patch an object, again and again where the server does not answer, while this one leads.
@@ -534,23 +535,25 @@ class KeeperService:
             self.keeper.label_refused(label)
             raise
 
-    async def _change(self, decision: Release | Plan) -> None:
-        """Let a pod go, or write its plan into it."""
+    async def _change(self, decision: Release | Plan) -> bool:
+        """Let a pod go, or write its plan into it; return whether the server has done so."""
         pod = decision.pod
         path = api_client.pod_path(pod.watched.pod.namespace, pod.watched.pod.name)
         try:
             await self._write(path, patch_of(decision))
         except api_client.ApiError as error:
             if not self.leads:
-                return  # whoever leads next looks at all pods first
+                return False  # whoever leads next looks at all pods first
 
             if error.status not in {api_client.CONFLICT, api_client.MISSING}:
                 self.keeper.refused(pod, self.clock(), for_good=True)
                 raise
 
             await self._look_again(pod, path)
-        else:
-            _LOG.debug("written into pod %s", pod.watched.pod.namespaced_name)
+            return False
+
+        _LOG.debug("written into pod %s", pod.watched.pod.namespaced_name)
+        return True
 
     async def _look_again(self, pod: WaitingPod, path: str) -> None:
         """Take in a pod that is not as it was decided about.

@@ -34,6 +34,25 @@ def test_a_node_that_is_gone_is_no_member_of_the_cluster_any_more() -> None:
     assert set(keeper.state.members) <= {"a"}
 
 
+def test_of_a_bound_pod_it_is_no_news_since_when_its_kubelet_runs_it() -> None:
+    keeper = keeper_of("a")
+    pod = bound("p", "a", cpu=4)
+    assert keeper.is_news(pod)
+    keeper.pod_seen(pod, 1)
+    assert not keeper.is_news(replace(pod, since="2026-01-01T00:00:07Z"))
+    changes = replace(pod, is_leaving=True), replace(pod, node="b"), bound("p", "a", cpu=3)
+    assert all(map(keeper.is_news, changes))
+
+
+def test_what_ends_a_place_is_news() -> None:
+    keeper = keeper_of("a")
+    waiting = waiting_pod("q", cpu=1)
+    keeper.pod_seen(waiting, 2)
+    assert given(keeper.decide(2)) == {"q": ("a",)}
+    assert keeper.is_news(waiting)
+    assert keeper.is_news(bound("q", "a", cpu=1))
+
+
 @pytest.mark.parametrize("how", ["event", "list"])
 @pytest.mark.parametrize("reported", [True, False])
 def test_a_pod_that_is_seen_no_longer_keeps_what_it_holds_until_that_is_sure(how, reported) -> None:
