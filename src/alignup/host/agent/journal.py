@@ -91,12 +91,19 @@ class Reading(NamedTuple):
         torn: what stands at the end without a newline, and is no entry. If it was not written
             whole, it was promised to nobody.
         lost: see `Began.lost`.
+        is_end_known: whether it is known that nothing is missing at the end.
     """
 
     table: record.LeaseTable
     damage: tuple[Damage, ...] = ()
     torn: bytes = b""
     lost: str = ""
+    is_end_known: bool = True
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all that was promised is there, for all that is known."""
+        return not self.damage and self.is_end_known
 
 
 def read_entries(text: bytes, where: str) -> Reading:
@@ -152,7 +159,7 @@ def settled(
         promised_leases: how many leases there were when the journal was written last; None: not
             known.
     """
-    if not reading.damage:
+    if reading.is_whole:
         notice = ""
         if reading.torn:
             notice = "the journal ends with an incomplete entry, which is ignored"
@@ -160,15 +167,21 @@ def settled(
 
     table, evidence_notice = with_evidence(reading.table, shown)
     lines = ", ".join(dict.fromkeys(str(damage.line) for damage in reading.damage[:4]))
-    unreadable = f"line {lines} of the journal cannot be read"
-    notice = f"{unreadable}; {evidence_notice or 'running processes show no other lease'}"
+    trouble = f"line {lines} of the journal cannot be read"
+    doubt = f"{trouble}, and may have recorded a lease"
+    if not lines:
+        trouble = "the lock file no longer says how long the journal was"
+        doubt = f"{trouble}, and an end that recorded a lease may be missing"
+
+    notice = f"{trouble}; {evidence_notice or 'running processes show no other lease'}"
     has_all = promised_leases is not None and len(table.leases) >= promised_leases
     # of several entries, one may have freed a lease that is in the table, and another given one
-    is_sure = not reading.table.leases or reading.damage[0].is_of_one_entry
-    if has_all and len(reading.damage) == 1 and is_sure:
-        return table, notice, reading.lost
+    if has_all and reading.is_end_known and len(reading.damage) == 1:
+        is_sure = not reading.table.leases or reading.damage[0].is_of_one_entry
+        if is_sure:
+            return table, notice, reading.lost
 
-    return table, notice, f"{unreadable}, and may have recorded a lease"
+    return table, notice, doubt
 
 
 def write_journal(path: Path, table: record.LeaseTable, lost: str = "") -> int:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
 
 # Bytes of the first line of the lock file; the second line is the socket.
 _NOTE = 121
+# What it says, padded with spaces. The first release that had an agent wrote the pid alone.
+_NOTE_FORM: Final = re.compile(
+    r"(?P<pid>[0-9]+)( (?P<boot_id>\S+) (?P<inode>[0-9]+) (?P<size>[0-9]+) (?P<leases>[0-9]+))? *\n"
+)
 # Bytes of a journal that is read: one is made anew long before.
 _LARGEST = 1 << 29
 _REPAIR = "nothing is given until `alignup agent --repair` has been used"
@@ -51,12 +56,17 @@ class KnownLeases(NamedTuple):
 
 
 class _Promise(NamedTuple):
-    """What the agent before this one wrote down about its journal, after each write."""
+    """What the agent before this one wrote down about its journal, after each write.
+
+    Attributes:
+        is_lost: what it wrote is no longer there.
+    """
 
     boot_id: str = ""
     inode: int = 0
     size: int = 0
     leases: int | None = None
+    is_lost: bool = False
 
 
 class Ownership:
@@ -88,20 +98,16 @@ class Ownership:
             make_folders(lock.parent)
             self._descriptor = open_own(lock, os.O_RDWR | os.O_CREAT)
 
-        note = os.pread(self._descriptor, 200, 0).decode("ascii", "replace").split()
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
+            note = self._read_note().split()
             os.close(self._descriptor)
             pid = note[0] if note else "unknown"
             raise InputError(f"pid {pid} is the agent of {file.path} already") from None
 
-        self._promise = _Promise()
-        with suppress(ValueError, IndexError):
-            self._promise = _Promise(note[1], int(note[2]), int(note[3]), int(note[4]))
-
         self._boot_id = identify(os.getpid()).boot_id
-        self._note(self._promise)
+        self._note(_promise_in(self._read_note()))
 
     def close(self) -> None:
         """Let another agent have it; the file goes on to say that an agent has the leases."""
@@ -251,7 +257,7 @@ class Ownership:
         """
         reading, text = self._reading()
         shown: Sequence[Evidence] = ()
-        if reading.damage:
+        if not reading.is_whole:
             shown = find_evidence(self._file.path, of_all_users=os.geteuid() == 0)
 
         table, notice, lost = settled(reading, shown, self._promise.leases)
@@ -264,12 +270,13 @@ class Ownership:
         ids = {lease.id for lease in table.leases}
         beside = tuple(lease for lease in file_table.leases if lease.id not in ids)
         table = msgspec.structs.replace(table, leases=table.leases + beside)
-        return KnownLeases(table, lost, text if reading.damage else b"")
+        return KnownLeases(table, lost, b"" if reading.is_whole else text)
 
     def _reading(self) -> tuple[Reading, bytes]:
         """Return what the journal says, and its text.
 
-        What was promised and is not there, or is no entry, counts as damage.
+        What was promised and is not there, or is no entry, counts as damage. Every agent has noted
+        what it promised, so that without a note the end may be missing.
 
         Raises:
             InputError: it cannot be read.
@@ -295,6 +302,7 @@ class Ownership:
 
         reading = read_entries(text, str(self.journal))
         promise = self._promise
+        reading = reading._replace(is_end_known=not promise.is_lost)
         end = len(text) - len(reading.torn)
         if promise.boot_id == self._boot_id and promise.inode == inode and promise.size > end:
             missing = Damage(text.count(b"\n") + 1, reading.torn)
@@ -318,6 +326,12 @@ class Ownership:
             inode = self.journal.stat().st_ino
 
         self._note(_Promise(self._boot_id, inode, size, len(table.leases)))
+        # a crash of the machine leaves a note as well: this one, or a later one in its place
+        with system_errors("cannot write a file", self._lock):
+            os.fsync(self._descriptor)
+
+    def _read_note(self) -> str:
+        return os.pread(self._descriptor, _NOTE, 0).decode("ascii", "replace")
 
     def _note(self, promise: _Promise) -> None:
         """Write down who has the leases, and what was promised.
@@ -329,6 +343,8 @@ class Ownership:
         if promise.boot_id:
             leases = "" if promise.leases is None else promise.leases
             note += f" {promise.boot_id} {promise.inode} {promise.size} {leases}"
+        elif promise.is_lost:
+            note += " lost"  # until it is known again what there is
 
         with suppress(OSError):  # without it, less is noticed
             os.pwrite(self._descriptor, f"{note:<{_NOTE - 1}}\n".encode(), 0)
@@ -341,3 +357,15 @@ class Ownership:
             tell(f"{counted(of_earlier_boots, 'lease')} ended with an earlier boot of this machine")
         if of_this_boot:
             tell(f"{counted(of_this_boot, 'lease')} ended while no agent ran")
+
+
+def _promise_in(note: str) -> _Promise:
+    """Return what a note says."""
+    match = _NOTE_FORM.match(note)
+    if match is None:
+        return _Promise(is_lost=True)
+
+    if match["boot_id"] is None:
+        return _Promise()
+
+    return _Promise(match["boot_id"], int(match["inode"]), int(match["size"]), int(match["leases"]))

@@ -373,6 +373,82 @@ def test_a_journal_that_is_cut_off_at_the_end_of_a_line_is_missed(file, socket):
     second.close()
 
 
+def no_note(lock):
+    lock.write_bytes(b"")
+
+
+def note_of_zeros(lock):
+    lock.write_bytes(bytes(121) + lock.read_bytes()[121:])
+
+
+def torn_note(lock):
+    os.truncate(lock, 40)
+
+
+@pytest.mark.parametrize("harm", [no_note, note_of_zeros, torn_note, Path.unlink])
+def test_without_the_note_an_end_of_the_journal_may_be_missing(file, socket, harm):
+    """Whatever agents ended before they had looked at the journal."""
+    file.tell = lambda _: None
+    kept, shown, lost = (
+        leasing.record(name, cpus=CPUSet([cpu]))
+        for cpu, name in enumerate(["kept", "shown", "lost"])
+    )
+    first = Ownership(file)
+    first.take_over(MACHINE, socket, pytest.fail)
+    with first.journal.open("ab") as journal:
+        journal.write(line_of(Given(kept)))
+        journal.flush()
+        first.wrote(journal.fileno(), 1)
+        size = journal.tell()
+        journal.write(line_of(Given(shown)) + line_of(Given(lost)))
+        journal.flush()
+        first.wrote(journal.fileno(), 3)
+
+    os.truncate(first.journal, size)
+    first.close()
+    harm(file.agent_lock)
+    for _ in range(2):
+        Ownership(file).close()
+
+    descriptor = evidence_file()
+    show_evidence(evidence_of(shown, MACHINE, file.path), descriptor)
+    said = []
+    for number in range(2):
+        agent = Ownership(file)
+        assert agent.take_over(MACHINE, socket, said.append).leases == (kept, shown)
+        assert agent.lost == (
+            "the lock file no longer says how long the journal was, and an end that recorded a "
+            "lease may be missing: nothing is given until `alignup agent --repair` has been used"
+        )
+        assert len(list(file.path.parent.glob("*.damaged-*"))) == 1
+        agent.close()
+        if not number:
+            assert "found again from running processes: shown (pid" in said[0]
+
+    os.close(descriptor)
+    agent = Ownership(file)
+    agent.repair(said.append, writes=True)
+    agent.close()
+    agent = Ownership(file)
+    agent.take_over(MACHINE, socket, pytest.fail)
+    assert agent.lost == ""
+    agent.close()
+
+
+@pytest.mark.parametrize("note", ["17\n", f"{17:<120}\n"])
+def test_an_agent_of_a_release_that_noted_no_length_may_have_been_there(file, socket, note):
+    first = Ownership(file)
+    table = first.take_over(MACHINE, socket, pytest.fail)
+    kept = leasing.record("kept")
+    write_journal(first.journal, msgspec.structs.replace(table, leases=(kept,)))
+    first.close()
+    file.agent_lock.write_text(note)
+    second = Ownership(file)
+    assert second.take_over(MACHINE, socket, pytest.fail).leases == (kept,)
+    assert second.lost == ""
+    second.close()
+
+
 @pytest.mark.parametrize(
     ("wrong", "filling"), [(2, b"zz"), (4, b"\0"), (20, b"}"), (200, b"\0"), (1000, b"x")]
 )
