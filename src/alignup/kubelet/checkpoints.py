@@ -741,6 +741,34 @@ class KubeletState(Record):
 
         return KubeletState(cpu, memory, devices)
 
+    def without_nowhere(self, is_stale: Callable[[str, str | None], bool]) -> KubeletState:
+        """Return the state without the memory on no NUMA node that gone pods and containers have.
+
+        A kubelet starts on such blocks and passes over them (`validateState` and `RemoveContainer`
+        go by NUMA node): they hold nothing.
+
+        Args:
+            is_stale: as for `without`.
+        """
+        if self.memory is None:
+            return self
+
+        def blocks_somewhere(
+            uid: str, name: str | None, blocks: tuple[MemoryBlock, ...]
+        ) -> tuple[MemoryBlock, ...]:
+            if not is_stale(uid, name):
+                return blocks
+            return tuple(block for block in blocks if block.numa_nodes)
+
+        entries = {
+            uid: {name: blocks_somewhere(uid, name, blocks) for name, blocks in containers.items()}
+            for uid, containers in self.memory.entries.items()
+        }
+        pods = {
+            uid: blocks_somewhere(uid, None, blocks) for uid, blocks in self.memory.pods.items()
+        }
+        return replace(self, memory=replace(self.memory, entries=entries, pods=pods))
+
 
 def read_checkpoints(
     files: NodeFiles, version: KubeletVersion = NEWEST

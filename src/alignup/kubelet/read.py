@@ -517,7 +517,9 @@ def make_node(
             return name in stale.containers.get(uid, ())
         return uid in stale.pods
 
-    state = records.state if keeps_gone else records.state.without(is_stale)
+    state = records.state.without_nowhere(is_stale)
+    if not keeps_gone:
+        state = state.without(is_stale)
     restore(node, state, [pod.read_as(config.profile.pods) for pod in _pods(records, state)])
     _note_starts(node, records)
     return KubeletNode(node, records, stale)

@@ -549,6 +549,17 @@ GONE_ENTRIES = {
         {"c0": [{"numaAffinity": [0, 1], "type": "memory", "size": 1 << 54}]},
         ["memory-books", "memory-books"],  # of each of the two NUMA nodes
     ),
+    "memory of no NUMA node": (
+        MEMORY,
+        {"c0": [{"numaAffinity": [], "type": "memory", "size": 4096}]},
+        [],
+    ),
+    "memory whose NUMA nodes are null, of a type that is not there": (
+        MEMORY,
+        {"c0": [{"numaAffinity": None, "type": "hugepages-1Gi", "size": 1 << 30}]},
+        [],
+    ),
+    "no memory": (MEMORY, {"c0": []}, []),
 }
 
 
