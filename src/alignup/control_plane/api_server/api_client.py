@@ -55,6 +55,9 @@ _REDIRECTED: Final = 300
 _FAILED: Final = 400
 _TOO_MANY: Final = 429
 _FAILING: Final = 500
+# How such an answer begins where a webhook failed (`ErrCallingWebhook` of apiserver): the request
+# is over, and nothing of it was stored.
+_WEBHOOK_FAILED: Final = "Internal error occurred: failed calling webhook "
 
 # Seconds within which an answer is whole.
 _PATIENCE: Final = 30.0
@@ -69,11 +72,13 @@ class ApiError(AlignupError):
 
     Attributes:
         status: that of the answer; 0: it did not answer.
+        is_webhooks: a webhook failed that the server asks before it stores anything.
     """
 
-    def __init__(self, message: str, status: int = 0) -> None:
+    def __init__(self, message: str, status: int = 0, *, is_webhooks: bool = False) -> None:
         super().__init__(message)
         self.status = status
+        self.is_webhooks = is_webhooks
 
     @property
     def is_passing(self) -> bool:
@@ -89,7 +94,7 @@ class ApiError(AlignupError):
 
         Otherwise it may have done so, or still do so.
         """
-        return 0 < self.status < _FAILING
+        return 0 < self.status < _FAILING or self.is_webhooks
 
 
 class Status(msgspec.Struct):
@@ -275,7 +280,12 @@ class Api:
                 if response.status >= _REDIRECTED:
                     answer = await _bounded(response, request_name)
                     message = _message_of(answer)[:_SHOWN_LETTERS] or response.reason
-                    raise ApiError(f"{request_name}: {response.status}: {message}", response.status)
+                    is_webhooks = message is not None and message.startswith(_WEBHOOK_FAILED)
+                    raise ApiError(
+                        f"{request_name}: {response.status}: {message}",
+                        response.status,
+                        is_webhooks=is_webhooks and response.status == _FAILING,
+                    )
 
                 yield response
         except (aiohttp.ClientError, TimeoutError, OSError) as error:

@@ -62,6 +62,9 @@ _LOOK_SECONDS: Final = 1.0
 # Requests under way at once.
 _MOST_REQUESTS: Final = 32
 
+# Seconds after which a patch is not sent again where a webhook fails each time.
+_WEBHOOK_SECONDS: Final = 60.0
+
 # Answers that can be about one object, and the same for good: what it says is refused, or somebody
 # who is asked about it does not answer the server.
 _OF_OBJECTS: Final = frozenset({400, 409, 413, 422, 500})
@@ -482,8 +485,12 @@ class KeeperService:
     async def _write(self, path: str, body: dict[str, Any]) -> None:
         """Patch an object, again and again where the server does not answer, while this one leads.
 
+        Where a webhook fails each time, that has an end: nothing of what was sent can come about
+        later. Of any other answer of a server that fails, or of none, that is not certain.
+
         Raises:
-            ApiError: the server refuses, or this process does not lead any more.
+            ApiError: the server refuses, or a webhook fails for long, or this process does not lead
+                any more.
         """
         seconds = None
         if self._leader is not None:
@@ -492,6 +499,7 @@ class KeeperService:
         encoded = msgspec.json.encode(body)
         backoff = Backoff(self.api.pauses)
         is_unanswered = False
+        until = self.clock() + _WEBHOOK_SECONDS
         while True:
             try:
                 return await self._send(path, encoded, seconds)
@@ -500,10 +508,13 @@ class KeeperService:
                     raise
 
                 is_unanswered |= not error.is_refusal
-                if error.is_passing and self.leads:
+                is_over = not error.is_passing or (
+                    error.is_webhooks and not is_unanswered and self.clock() >= until
+                )
+                if not is_over and self.leads:
                     self.api.complain(str(error))
                     await self._pause(backoff)
-                if not error.is_passing or not self.leads:
+                if is_over or not self.leads:
                     self._has_unanswered |= is_unanswered
                     raise
 

@@ -665,6 +665,64 @@ def test_pods_that_the_server_cannot_change_keep_no_other_from_its_turn() -> Non
             assert there.is_gated("refused")
 
 
+NO_WEBHOOK = (
+    'Internal error occurred: failed calling webhook "x.y": failed to call webhook: refused'
+)
+
+
+@pytest.mark.parametrize(
+    ("first_status", "message", "gives_up"),
+    [
+        (500, NO_WEBHOOK, True),
+        (429, NO_WEBHOOK, True),
+        (500, "etcdserver: request timed out", False),
+        (500, f"etcdserver: {NO_WEBHOOK}", False),
+        (503, NO_WEBHOOK, False),
+    ],
+)
+def test_a_pod_whose_webhook_fails_for_long_gives_its_place_up(
+    first_status, message, gives_up
+) -> None:
+    """Only where nothing that was sent can be carried out late."""
+
+    @with_cluster("a")
+    async def _(there: Cluster) -> None:
+        service = there.service()
+        answer = there.stub.one
+        statuses = [first_status]
+        is_failing = True
+
+        async def one(method: str, kind: str, key: Any, sub: Any, body: Any) -> Any:
+            if method == "PATCH" and key[1] == "refused" and is_failing:
+                return there.stub.status(statuses.pop() if statuses else 500, message)
+            return await answer(method, kind, key, sub, body)
+
+        there.stub.one = one  # type: ignore[method-assign]
+        async with running(service.run()):
+            await service.watch.synced()
+            await there.stub.put(PODS, gated_object("refused", cpu=4))
+            await until(lambda: len(there.complaints) > 1)
+            await there.stub.put(PODS, gated_object("p", cpu=4))
+            begun = service.clock()
+            service.clock = lambda: begun + 59.0
+            said = len(there.complaints)
+            await until(lambda: len(there.complaints) > said + 1)
+            assert there.is_gated("p")
+
+            service.clock = lambda: begun + 61.0
+            if not gives_up:
+                said = len(there.complaints)
+                await until(lambda: len(there.complaints) > said + 2)
+                assert there.is_gated("p")
+                return
+
+            await until(lambda: not there.is_gated("p"))
+            await there.stub.delete(PODS, "p", "default")
+            is_failing = False
+            service.clock = lambda: begun + 95.0
+            await until(lambda: not there.is_gated("refused"))
+
+
 def test_what_is_no_leader_or_was_one_earlier_is_not_asked_about_again() -> None:
     @with_cluster("a")
     async def _(there: Cluster) -> None:
