@@ -18,12 +18,15 @@ from __future__ import annotations
 import logging
 import re
 import stat
-import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final, Self
 
 import grpc
 
+from alignup.core.amounts.changes import ManagerLock
 from alignup.errors import InputError, system_errors
 from alignup.host.device_plugins import device_plugin_pb2 as wire
 from alignup.host.device_plugins.answer import DeviceAnswer, join_answers
@@ -88,11 +91,15 @@ class DevicePlugins:
         self._limits = limits
         self._server = RegistrationServer(self._folder, self._accept)
 
-        self._lock = threading.Condition()
-        self._reporting = threading.Lock()
+        # Taken so that an exception of a signal's handler leaves none of them taken.
+        self._lock = ManagerLock()
+        self._reporting = ManagerLock()
+        # Of those who wait for reports: something is put into each when a plugin has reported.
+        self._waiting: list[SimpleQueue[None]] = []
         # Those of it have been started, and begin no more once this has ended.
         self._connections: dict[str, PluginConnection] = {}
         self._has_ended = False
+        # Never changed, but replaced by another one.
         self._inventory: dict[str, tuple[Device, ...]] = {}
         self._listeners: list[Callable[[str, tuple[Device, ...]], object]] = []
 
@@ -102,7 +109,7 @@ class DevicePlugins:
 
     def __exit__(self, *_: object) -> None:
         self._server.stop()
-        with self._lock:
+        with self._lock.guard() as guard, guard.take():
             self._has_ended = True  # a registration may still be in a thread of the server
             connections = list(self._connections.values())
 
@@ -116,15 +123,14 @@ class DevicePlugins:
 
         Those of a plugin that is lost are unhealthy.
         """
-        with self._lock:
-            return dict(self._inventory)
+        return dict(self._inventory)
 
     def listen(self, listener: Callable[[str, tuple[Device, ...]], object]) -> None:
         """Call a function with a resource and its devices, now and whenever they change.
 
         It is called from threads of this object, one call at a time.
         """
-        with self._reporting:
+        with self._reporting.guard() as guard, guard.take():
             self._listeners.append(listener)
             for resource, devices in self.inventory().items():
                 listener(resource, devices)
@@ -156,12 +162,19 @@ class DevicePlugins:
             DevicePluginError: one of them has not within that time.
         """
         names = tuple(resources)
-        with self._lock:
-            if self._lock.wait_for(lambda: self._inventory.keys() >= set(names), seconds):
-                return
-            missing = ", ".join(name for name in names if name not in self._inventory)
-
-        raise DevicePluginError(missing, f"has not reported devices within {seconds:g} s")
+        end = time.monotonic() + seconds
+        reports = SimpleQueue[None]()  # no signal leaves it locked, as it may leave a condition
+        self._waiting.append(reports)
+        try:
+            while missing := [name for name in names if name not in self._inventory]:
+                patience = end - time.monotonic()
+                if patience <= 0:
+                    trouble = f"has not reported devices within {seconds:g} s"
+                    raise DevicePluginError(", ".join(missing), trouble)
+                with suppress(Empty):
+                    reports.get(timeout=patience)
+        finally:
+            self._waiting.remove(reports)
 
     def preference(
         self, resource: str
@@ -241,7 +254,7 @@ class DevicePlugins:
             InputError: there are too many, or plugins are served no more.
         """
         resource = registration.resource_name
-        with self._lock:
+        with self._lock.guard() as guard, guard.take():
             if self._has_ended:
                 raise InputError("device plugins are served no more")
 
@@ -270,7 +283,7 @@ class DevicePlugins:
         resource = connection.resource
         # not under the lock: a node asks for preferences while it is locked, and listeners wait for
         # nodes
-        with self._reporting:
+        with self._reporting.guard() as guard, guard.take():
             if self._connections.get(resource) is not connection:
                 return
 
@@ -281,9 +294,9 @@ class DevicePlugins:
                 except Exception:  # noqa: BLE001  # one listener's failure is not the plugin's
                     _LOG.exception("the devices of %s were not taken over", resource)
 
-            with self._lock:
-                self._inventory[resource] = devices
-                self._lock.notify_all()
+            self._inventory = {**self._inventory, resource: devices}
+            for reports in tuple(self._waiting):
+                reports.put(None)
 
 
 VERSION: Final = "v1beta1"

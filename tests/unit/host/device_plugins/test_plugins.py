@@ -5,10 +5,13 @@ Their sockets are in a folder with a short path.
 
 from __future__ import annotations
 
+import gc
 import queue
 import socket
+import sys
 import threading
 import time
+from contextlib import suppress
 from types import SimpleNamespace
 
 import grpc
@@ -23,6 +26,7 @@ from alignup.machine.device_inventory import Device
 from alignup.node import Node
 from fakes.device_plugins import LONG, NIC, FakePlugin, report, short_folder
 from inputs.leasing import machine
+from running.interrupting import Interrupted
 
 PATIENT = Limits(LONG, LONG, LONG, LONG, between_reports=0.001)
 HASTY = Limits(LONG, 0.2, 0.2, 0.2)
@@ -399,3 +403,57 @@ def test_a_listener_that_fails_is_its_own_trouble(plugins, fake, caplog):
     fake("nic0")
     assert plugins.inventory()[NIC] == (Device("nic0", (0,)),)
     assert "were not taken over" in caplog.text
+
+
+def interrupted(moment, do):
+    """Do something that an exception interrupts at a moment; return whether it came so far."""
+    moments = 0
+
+    def trace(_frame, event, _argument):
+        nonlocal moments
+        moments += event != "call"
+        if moments == moment:
+            raise Interrupted
+        return trace
+
+    earlier = sys.gettrace()
+    gc.disable()  # its callbacks are not what is interrupted
+    sys.settrace(trace)
+    try:
+        with suppress(DevicePluginError):
+            do()
+    except Interrupted:
+        return True
+    finally:
+        sys.settrace(earlier)
+        gc.enable()
+    return False
+
+
+@pytest.mark.parametrize(
+    "do",
+    [
+        lambda plugins: plugins.inventory(),
+        lambda plugins: plugins.listen(lambda *_: None),
+        lambda plugins: plugins.wait_for(["example.com/none"], 0.01),
+    ],
+    ids=["inventory", "listen", "wait_for"],
+)
+def test_a_signal_leaves_nothing_locked_for_the_plugins(folder, do):
+    """Whatever its handler interrupts: what plugins report is taken over as before."""
+    moment = 1
+    while True:
+        plugins = DevicePlugins(folder)
+        connection = SimpleNamespace(resource=NIC, devices=(Device("0", ()),))
+        plugins._connections[NIC] = connection
+        was_interrupted = interrupted(moment, lambda plugins=plugins: do(plugins))
+        reporting = threading.Thread(target=plugins._changed, args=[connection], daemon=True)
+        reporting.start()
+        reporting.join(10)
+        assert not reporting.is_alive()
+        assert plugins.inventory() == {NIC: (Device("0", ()),)}
+        if not was_interrupted:
+            break
+        moment += 1
+
+    assert moment > 1
