@@ -229,12 +229,15 @@ def local_rank(environment: Mapping[str, str]) -> LocalRank:
     """Return which of how many ranks of this machine the process of an environment is.
 
     Raises:
-        InputError: no launcher says so, or what one says makes no sense.
+        InputError: no launcher says so, what one says makes no sense, or a nearer one says another
+            rank, and not of how many.
     """
+    without_size: list[Launcher] = []
     for launcher in LAUNCHERS:
         size = next((name for name in launcher.sizes if environment.get(name)), None)
         if environment.get(launcher.rank) and size is not None:
             rank = _number(environment, launcher.rank)
+            _check_nearer(environment, without_size, launcher, rank)
             ranks = _ranks(environment, size)
             if launcher.rank == _TORCHRUN_RANK and _may_be_virtual(environment, rank, ranks):
                 rank = _torchrun_rank(environment, ranks)
@@ -242,6 +245,8 @@ def local_rank(environment: Mapping[str, str]) -> LocalRank:
                 raise InputError.at(launcher.rank, f"a rank below {ranks}, as {size} says", rank)
 
             return LocalRank(rank, ranks, launcher)
+        if environment.get(launcher.rank):
+            without_size.append(launcher)
 
     if environment.get(_PMIX_RANK):
         raise InputError(
@@ -256,6 +261,26 @@ def local_rank(environment: Mapping[str, str]) -> LocalRank:
     raise InputError(
         f"no launcher says which rank of this machine this process is (looked for {variables})"
     )
+
+
+def _check_nearer(
+    environment: Mapping[str, str], nearer: list[Launcher], launcher: Launcher, rank: int
+) -> None:
+    """Refuse the rank of a launcher where a nearer one says another, and not of how many.
+
+    All ranks that the nearer one has started would be the same one here.
+    """
+    others = [other for other in nearer if other.rank != launcher.rank]
+    for other in others:
+        if _number(environment, other.rank) != rank:
+            sizes = dict.fromkeys(
+                name for same in others if same.rank == other.rank for name in same.sizes
+            )
+            raise InputError(
+                f"{other.rank}={environment[other.rank]} is not the rank that {launcher.rank}="
+                f"{environment[launcher.rank]} of {launcher.name} says, and {' or '.join(sizes)}, "
+                f"of how many, is missing: set it, or unset {other.rank}, or pass the part"
+            )
 
 
 def _may_be_virtual(environment: Mapping[str, str], rank: int, ranks: int) -> bool:

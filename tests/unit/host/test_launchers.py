@@ -70,8 +70,22 @@ RECORDED = Path(__file__).parents[2] / "recorded" / "launchers"
             },
             (3, 8),
         ),
-        # half an environment is none
-        ({"LOCAL_RANK": "7", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "4"}, (1, 4)),
+        # half an environment is none where it says nothing else, as by a script of the user's
+        ({"LOCAL_RANK": "1", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "4"}, (1, 4)),
+        ({"LOCAL_RANK": "", "SLURM_LOCALID": "1", "SLURM_TASKS_PER_NODE": "4"}, (1, 4)),
+        ({"LOCAL_WORLD_SIZE": "8", "SLURM_LOCALID": "1", "SLURM_TASKS_PER_NODE": "4"}, (1, 4)),
+        # what is farther away than the launcher that counts
+        (
+            {
+                "LOCAL_RANK": "0",
+                "LOCAL_WORLD_SIZE": "4",
+                "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+                "SLURM_LOCALID": "2",
+            },
+            (0, 4),
+        ),
+        # PALS has two names for the number
+        ({"LOCAL_RANK": "0", "PALS_LOCAL_RANKID": "0", "PMI_LOCAL_SIZE": "2"}, (0, 2)),
     ],
 )
 def test_a_rank_is_told_by_its_launcher(environment, expected):
@@ -105,6 +119,23 @@ def test_a_rank_is_told_by_its_launcher(environment, expected):
         (
             {"SLURM_LOCALID": "0", "SLURM_TASKS_PER_NODE": "4,3"},
             "number of at most 999999, got '' at SLURM_NODEID",
+        ),
+        # the ranks of a launcher in one task of Slurm, of which each would be that task
+        (
+            {"LOCAL_RANK": "3", "SLURM_LOCALID": "0", "SLURM_TASKS_PER_NODE": "1"},
+            "and LOCAL_WORLD_SIZE or LOCAL_SIZE, of how many, is missing: set it, or unset LOCAL_R",
+        ),
+        (
+            {"LOCAL_RANK": "7", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "4"},
+            "LOCAL_RANK=7 is not the rank that MPI_LOCALRANKID=1 of MPICH, Intel MPI says",
+        ),
+        (
+            {
+                "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+                "SLURM_LOCALID": "0",
+                "SLURM_TASKS_PER_NODE": "1",
+            },
+            "and OMPI_COMM_WORLD_LOCAL_SIZE, of how many, is missing",
         ),
         (
             {"SLURM_LOCALID": "0", "SLURM_TASKS_PER_NODE": "4,3", "SLURM_NODEID": "2"},
