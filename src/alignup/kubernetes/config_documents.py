@@ -48,6 +48,9 @@ _VARIABLE: Final = re.compile(r"(?:[A-Za-z_]\w*=)+(?=--)")
 _ARGUMENT_OF: Final = re.compile(
     r"--(?:kubelet-arg[= ]\s*|kubelet-extra-args=|extra-config[= ]\s*kubelet\.)(?:--)?"
 )
+# The kubelet's in a configuration of k3s, and those behind them, mostly in a file of its own.
+_ARGUMENTS: Final = "kubelet-arg"
+_APPENDED: Final = f"{_ARGUMENTS}+"
 _SHELL_VARIABLE: Final = re.compile(r"\$(?:\{\w+\}|\w+)")
 _KIND: Final = "KubeletConfiguration"
 
@@ -70,6 +73,9 @@ _MIME: Final = re.compile(r"\s*(?:MIME-Version|Content-Type):", re.IGNORECASE)
 _MOST_DELIMITERS: Final = 10_000
 # The encodings of MIME's parts in which their text is not as it stands (RFC 2045).
 _ENCODED: Final = frozenset({"base64", "quoted-printable"})
+# The names that cloud-init has for encodings; two of them are joined by a plus.
+_BASE64: Final = frozenset({"b64", "base64"})
+_GZIP: Final = frozenset({"gz", "gzip"})
 _GZIP_START: Final = b"\x1f"
 
 
@@ -445,6 +451,8 @@ def _read_document(
     kind = document.get("kind")
     if not isinstance(kind, str):
         kind = ""
+    if _APPENDED in document:
+        document = _with_appended(document)
     wrappers = _wrappers()
     marker = next((key for key in wrappers if key[:1] == "." and key[1:] in document), "")
     wrapper = kind or marker
@@ -469,6 +477,18 @@ def _read_document(
         content.fields.append((name or f"a {_KIND}{place}", document))
     else:
         content.passed_over.append(_strange(document))
+
+
+def _with_appended(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a configuration of k3s with the arguments that are appended among the others."""
+    arguments: list[Any] = []
+    for key in (_ARGUMENTS, _APPENDED):
+        value = document.get(key)
+        arguments += value if isinstance(value, list) else [value]
+
+    given = [argument for argument in arguments if argument is not None]
+    others = {key: value for key, value in document.items() if key != _APPENDED}
+    return {**others, _ARGUMENTS: given}
 
 
 def _read_places(
@@ -652,13 +672,60 @@ def _take_text(value: Any, name: str, content: _Content, depth: int) -> None:
             _read_text(text, name, content, depth)
 
 
+def _take_base64(value: Any, name: str, content: _Content, depth: int) -> None:
+    """Read a text in base64."""
+    data = _of_base64(value) if isinstance(value, str) else None
+    if data:
+        _read_text(data, name, content, depth)
+    else:
+        content.passed_over.append(name)
+
+
+def _take_cloud_file(value: Any, name: str, content: _Content, depth: int) -> None:
+    """Read a file that cloud-init writes, in any of its encodings that text can have."""
+    text = value.get("content") if isinstance(value, Mapping) else None
+    if not isinstance(text, str):
+        return
+
+    encoding = str(value.get("encoding")).strip().lower()
+    compression, _, inner = encoding.rpartition("+")
+    if inner not in _BASE64:
+        _take_text(text, name, content, depth)
+        return
+
+    data = _of_base64(text)
+    if data is not None and compression in _GZIP:
+        data = _inflated(data, name)
+    if data:
+        _read_text(data, name, content, depth)
+    else:
+        content.passed_over.append(name)
+
+
+def _of_base64(text: str) -> bytes | None:
+    """Return the bytes of base64, which may be on several lines; None: it is none."""
+    from base64 import b64decode  # noqa: PLC0415  # seldom used
+
+    try:
+        return b64decode("".join(text.split()), validate=True)
+    except ValueError:
+        return None
+
+
 def _flags_of(value: Any) -> Iterator[str]:
-    """Yield flags without their hyphens from any of the forms in which programs take them."""
+    """Yield flags without their hyphens from any of the forms in which programs take them.
+
+    Raises:
+        InputError: a flag that matters has no value.
+    """
     if isinstance(value, str):
         yield value.lstrip("-")
     elif isinstance(value, Mapping):
         for flag, setting in value.items():
             for item in setting if isinstance(setting, list) else [setting]:
+                name = str(flag).lstrip("-")
+                if item is None and name in read_table("kubelet_flags"):
+                    raise InputError(f"expected a value of the kubelet's flag --{name}, got null")
                 text = str(item).lower() if isinstance(item, bool) else item
                 yield f"{flag}={text}"
     elif isinstance(value, list):
@@ -768,6 +835,8 @@ def _inflated(data: bytes, where: str) -> bytes:
 
 _TAKE: Final[Mapping[str, _Take]] = {
     "arguments": _take_arguments,
+    "base64": _take_base64,
+    "cloudFile": _take_cloud_file,
     "deckhouse": _take_deckhouse,
     "document": _take_document,
     "fields": _take_fields,

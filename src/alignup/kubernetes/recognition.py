@@ -118,6 +118,7 @@ _BY_KEYS: Final = (
             "kubeletconfig",
             "kubeletConfig",
             "kubelet-arg",
+            "kubelet-arg+",
             "cpuManagerPolicy",
             "memoryManagerPolicy",
             "topologyManagerPolicy",

@@ -112,6 +112,9 @@ VALUES = {
 }
 
 
+IN_BASE64 = base64.encodebytes(yaml.safe_dump(WITH_KIND).encode()).decode()
+
+
 def flags_without_hyphens():
     return [flag.removeprefix("--") for flag in FLAGS.values()]
 
@@ -309,6 +312,39 @@ WRAPPED = {
         "extraKubeletArgs": {f"--{FLAG_NAMES[name]}": value for name, value in ALIGNED.items()}
     },
     "cloud-init": {"write_files": [{"path": "/etc/k", "content": yaml.safe_dump(WITH_KIND)}]},
+    "cloud-init, plain": {
+        "write_files": [{"content": yaml.safe_dump(WITH_KIND), "encoding": "text/plain"}]
+    },
+    "cloud-init, base64": {"write_files": [{"content": IN_BASE64, "encoding": "b64"}]},
+    "cloud-init, gzip": {
+        "write_files": [
+            {
+                "content": base64.encodebytes(
+                    gzip.compress(yaml.dump(WITH_KIND).encode())
+                ).decode(),
+                "encoding": "gz+base64",
+            }
+        ]
+    },
+    "ConfigMap, binaryData": {
+        "kind": "ConfigMap",
+        "metadata": {"name": "c"},
+        "binaryData": {"b": IN_BASE64},
+    },
+    "k3s, appended": {
+        "kubelet-arg": flags_without_hyphens()[:1],
+        "kubelet-arg+": flags_without_hyphens()[1:],
+    },
+    "k3s, appended only": {"kubelet-arg+": flags_without_hyphens()},
+    "k3s, one appended": {
+        "kubelet-arg": flags_without_hyphens()[1:],
+        "kubelet-arg+": flags_without_hyphens()[0],
+    },
+    "RKE1, array": {
+        "services": {
+            "kubelet": {"extra_args_array": {FLAG_NAMES[name]: [ALIGNED[name]] for name in ALIGNED}}
+        }
+    },
     "CAPZ": {"kind": "AzureManagedMachinePool", "spec": {"kubeletConfig": ALIGNED}},
     "CAPA": {
         "kind": "NodeadmConfigTemplate",
@@ -407,6 +443,50 @@ TEXTS = {
         f"settings.kubernetes.{line}\n" for line in TOML.splitlines()[1:]
     ),
 }
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {
+            "kind": "InitConfiguration",
+            "nodeRegistration": {"kubeletExtraArgs": {"topology-manager-policy": None}},
+        },
+        {
+            "kind": "InitConfiguration",
+            "nodeRegistration": {
+                "kubeletExtraArgs": [{"name": "topology-manager-policy", "value": None}]
+            },
+        },
+        {"services": {"kubelet": {"extra_args": {"topology-manager-policy": None}}}},
+        {"services": {"kubelet": {"extra_args_array": {"topology-manager-policy": [None]}}}},
+        {"extraKubeletArgs": {"--topology-manager-policy": None}},
+    ],
+)
+def test_a_flag_that_is_null_has_no_value(document):
+    message = "expected a value of the kubelet's flag --topology-manager-policy, got null in k"
+    with pytest.raises(InputError, match=f"^{message}$"):
+        configuration_fields(yaml.safe_dump(document), "k")
+
+
+def test_a_flag_that_does_not_matter_may_be_null():
+    args = {"node-ip": None, 3: None, "max-pods": "9"}
+    document = {"kind": "InitConfiguration", "nodeRegistration": {"kubeletExtraArgs": args}}
+    assert configuration_fields(yaml.safe_dump(document), "k") == {"maxPods": 9}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"write_files": [{"content": "${template}", "encoding": "gz+b64"}]},
+        {"write_files": [{"content": "", "encoding": "b64"}]},
+        {"kind": "ConfigMap", "binaryData": {"1": "%"}, "metadata": {"name": "c"}},
+        {"kind": "ConfigMap", "binaryData": {"1": 3}, "metadata": {"name": "c"}},
+    ],
+)
+def test_what_is_no_base64_is_passed_over(document):
+    with pytest.raises(InputError, match=r"expected a KubeletConfiguration, got 1 of "):
+        configuration_fields(yaml.safe_dump(document), "k")
 
 
 @pytest.mark.parametrize("name", TEXTS)
