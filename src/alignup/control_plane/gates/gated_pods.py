@@ -253,10 +253,15 @@ class GatedPods:
             self._member_waits_no_more(pod)
 
     def _restore(self, pod: WaitingPod, now: float) -> None:
-        """Keep the place that a pod has by what stands in it, and in the labels of nodes."""
-        labelled = self._labels.nodes_with(pod.label)
+        """Keep the place that a pod has by what stands in it, and in the labels of nodes.
+
+        A label that it cannot do without may not be there yet.
+        """
+        labelled = set(self._labels.nodes_with(pod.label))
         names = (*pod.place, *sorted(labelled - set(pod.place)))
-        self._places.restore(pod, names, now).labelled = set(labelled)
+        if pod.goes_by_label_only:
+            labelled.update(pod.place)
+        self._places.restore(pod, names, now).labelled = labelled
 
     def _member_waits_no_more(self, pod: WaitingPod) -> None:
         """Take in that a member is leaving, has another gate, or none."""

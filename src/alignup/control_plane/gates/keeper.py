@@ -292,15 +292,17 @@ class Keeper:
             names.intersection_update(nodes)
 
     def begin_term(self, now: float) -> None:
-        """Forget what this process asked for when it led before: it may have come to nothing."""
+        """Forget what this process asked for when it led before: it may have come to nothing.
+
+        Of places that leaves what stands in their pods, and in the labels of nodes.
+        """
         self.stand_by(now)
         self.group_places.begin_anew(now)
         self.labels.forget_requests()
         self.pods.forget_releases()
         for place in self.places:
-            if not place.is_open:
-                self.places.end(place.pod.uid)
-                self.pods.seen(place.newest, now)
+            self.places.end(place.pod.uid)
+            self.pods.seen(place.newest, now)
 
     # Decisions.
 

@@ -185,6 +185,12 @@ class WaitingPod(Record):
         return PLACE_LABEL + self.uid
 
     @property
+    def goes_by_label_only(self) -> bool:
+        """Whether its affinity lets it go to nodes that have its label, and nowhere else."""
+        terms = required_terms(self.affinity)
+        return bool(terms) and all(_has_label(term, self.label) for term in terms)
+
+    @property
     def waits(self) -> bool:
         """Whether nothing but the keeper's gate keeps it from being scheduled."""
         return self.has_only_our_gate and not self.fault

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given as given_by_hypothesis
 from hypothesis import strategies as st
 
-from alignup.control_plane.gates.decisions import Release
+from alignup.control_plane.gates.decisions import Release, patch_of
 from alignup.control_plane.gates.keeper import Keeper
 from alignup.control_plane.gates.kept_nodes import PATIENCE
 from alignup.control_plane.gates.preemption import Preemption
@@ -21,6 +21,7 @@ from alignup.control_plane.scheduler.cluster_state import SLOWEST_REPORT, Cluste
 from alignup.kubelet.node_resource_topology.report import Description
 from alignup.kubernetes.node_fit import NodeObject
 from alignup.records import replace
+from fakes.api_server import merge
 from inputs.keepers import EMPTY, ROOM, SPREAD, bound, exact, given, keeper_of, labels, let_go, node
 from inputs.waiting_pods import GATED_READER, gated_object, member, waiting_pod
 from inputs.watched_objects import description, pod_object, report
@@ -167,6 +168,36 @@ def test_a_keeper_that_stands_by_follows_the_one_that_leads() -> None:
     keeper.begin_term(4)
     keeper.pod_seen(bound("p", "a", cpu=4), 4)
     assert labels(keeper.decide(4)) == [("a", "p", False)]
+
+
+def test_what_a_keeper_did_not_write_in_one_term_is_no_place_in_the_next() -> None:
+    """Another one led meanwhile, and has given that node to others."""
+    keeper = keeper_of("a", "b")
+    keeper.pod_seen(waiting_pod("p", cpu=4), 1)
+    keeper.decide(1)
+    keeper.pod_seen(let_go("p", ["a"], cpu=4), 2)
+    keeper.node_seen(node("a", is_unschedulable=True), 2)
+    assert labels(keeper.decide(2)) == [("b", "p", True)]
+    assert keeper.places["uid-p"].nodes == ("a", "b")
+
+    keeper.stand_by(3)
+    keeper.node_seen(node("a"), 3)
+    keeper.pod_seen(let_go("q", ["b"], cpu=4), 3)
+    keeper.begin_term(4)
+    assert keeper.places["uid-p"].nodes == ("a",)
+    assert keeper.decide(4) == []
+
+
+def test_a_label_that_a_pod_cannot_do_without_is_set_by_the_next_keeper() -> None:
+    """The one before has let the pod go, and not set it."""
+    term = {"matchExpressions": [{"key": "zone", "operator": "DoesNotExist"}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    made = gated_object("p", cpu=4, spec={"affinity": {"nodeAffinity": required}})
+    pod = GATED_READER.decode(json.dumps(made).encode())
+    written = merge(made, patch_of(Release(pod, ("a",), pod.label)))
+    keeper = keeper_of("a", "b")
+    keeper.pod_seen(GATED_READER.decode(json.dumps(written).encode()), 1)
+    assert labels(keeper.decide(1)) == [("a", "p", True)]
 
 
 EVENTS = st.lists(
