@@ -613,8 +613,8 @@ class ChangingGroups:
         parts = keeper.labels, keeper.places, keeper.unadmitted, keeper.kept
         for part in (*parts, keeper.pods, keeper.groups, keeper.group_places):
             for name, table in vars(part).items():
-                is_of_groups = name in {"object_kinds", "_pending"}
-                if isinstance(table, dict | set) and table and not is_of_groups:
+                is_of_others = name in {"object_kinds", "_pending", "_versions"}
+                if isinstance(table, dict | set) and table and not is_of_others:
                     yield f"{type(part).__name__}.{name}", table
         for name in ("queue", "groups"):
             if kept := list(getattr(keeper, name)):

@@ -1,19 +1,22 @@
 """A keeper of gated pods in the cluster of `models.watched_kubelets`.
 
-Pods are made with the gate. What the keeper decides is written some time later, or refused; a
-scheduler binds what was let go to one of its nodes. A new leader knows what is listed, and writes
-into all pods that wait first, as `alignup.control_plane.gates.keeper_service` does, so that patches
-of the one before come too late. What is checked is the same.
+Pods are made with the gate, some with terms of their own. What the keeper decides is written some
+time later, or refused; a scheduler binds what was let go to one of its nodes. A new leader knows
+what is listed, and writes into all pods that wait first, and into nodes where pods follow a label,
+as `alignup.control_plane.gates.keeper_service` does, so that patches of the one before come too
+late. What is checked is the same.
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from alignup.control_plane.gates.decisions import Label, Release
+from alignup.control_plane.gates.decisions import Label, Release, patch_of
 from alignup.control_plane.gates.keeper import Keeper
+from alignup.control_plane.gates.node_affinity import required_terms
 from alignup.control_plane.gates.scheduler_rules import NodeLoad
 from alignup.control_plane.gates.waiting_pods import PLACE_LABEL, WaitingPod
 from alignup.control_plane.scheduler.cluster_state import ClusterState
@@ -29,22 +32,47 @@ if TYPE_CHECKING:
     from alignup.control_plane.api_server.objects import WatchedPod
     from alignup.kubelet.node_resource_topology.report import Report
 
+TERM = {"matchExpressions": [{"key": "zone", "operator": "DoesNotExist"}]}
+OWN_TERMS = {
+    "affinity": {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [TERM]}
+        }
+    }
+}
 ROOM = {"cpu": 7000, "memory": 15 * GIBI, "pods": 110, "example.com/gpu": 2}
 MOST_WAITING = 10
 
 
 class GatedKubelets(WatchedKubelets):
-    """One run; further arguments as for `WatchedKubelets`.
+    """One run.
 
     Args:
+        args: as for `WatchedKubelets`.
+        terms: whether every second pod has required terms of its own.
+        binding: seconds at most until a scheduler first looks at a pod that was let go.
         checks_news: see whether nothing else is decided after what the keeper says is no news; for
             that, all is decided before it.
+        options: as for `WatchedKubelets`.
     """
 
-    def __init__(self, *args: Any, checks_news: bool = False, **options: Any) -> None:
-        # What the API server has: pods that are not bound, and what labels nodes have.
+    def __init__(
+        self,
+        *args: Any,
+        terms: bool = False,
+        binding: float = 3.0,
+        checks_news: bool = False,
+        **options: Any,
+    ) -> None:
+        self._binding = binding
+        # What the API server has: pods that are not bound, what labels nodes have, how often each
+        # has changed, and which are cordoned.
         self.waiting: dict[str, WaitingPod] = {}
         self.labels: dict[str, set[str]] = {}
+        self.versions: Counter[str] = Counter()
+        self.cordoned: set[str] = set()
+        # By uid of a pod that was let go, the nodes that it may go to by name, and whether to any.
+        self._open: dict[str, tuple[tuple[str, ...], bool]] = {}
         self._decides_soon = False
         self._checks_news = checks_news
         self._learnt = 0.0
@@ -53,10 +81,18 @@ class GatedKubelets(WatchedKubelets):
             self._gated_template(f"g{number}", size)
             for number, size in enumerate(options.get("sizes", SIZES))
         ]
+        if terms:
+            self._gated_templates += [
+                self._gated_template(f"t{number}", size, OWN_TERMS)
+                for number, size in enumerate(options.get("sizes", SIZES))
+            ]
 
     @staticmethod
-    def _gated_template(name: str, size: dict[str, object]) -> WaitingPod:
-        made = gated_object(name, spec={"terminationGracePeriodSeconds": GRACE}, **size)
+    def _gated_template(
+        name: str, size: dict[str, object], spec: dict[str, Any] | None = None
+    ) -> WaitingPod:
+        grace = {"terminationGracePeriodSeconds": GRACE}
+        made = gated_object(name, spec={**grace, **(spec or {})}, **size)
         pod = GATED_READER.decode(json.dumps(made).encode())
         assert isinstance(pod, WaitingPod)
         return pod
@@ -85,6 +121,13 @@ class GatedKubelets(WatchedKubelets):
             if newest is not None:
                 self._change_waiting(_written(newest))
         self._list(is_cached=False)
+        if self.keeper.giver.pods_for_late_labels():
+            self._list_nodes(self.keeper)
+            self.versions.update(self.keeper.nodes_for_late_labels())
+            self._list_nodes(self.keeper)
+
+    def _list_nodes(self, keeper: Keeper) -> None:
+        keeper.nodes_listed([self._node(name) for name in self.kubelets], self.now)
 
     def _collections(self) -> tuple[Sized, ...]:
         keeper = self.keeper
@@ -126,14 +169,21 @@ class GatedKubelets(WatchedKubelets):
     # What the keeper learns.
 
     def _node(self, name: str) -> NodeObject:
-        labels = dict.fromkeys(self.labels.get(name, ()), "true")
-        return NodeObject(name, labels=labels, allocatable=ROOM)
+        return NodeObject(
+            name,
+            labels=dict.fromkeys(self.labels.get(name, ()), "true"),
+            allocatable=ROOM,
+            is_unschedulable=name in self.cordoned,
+            version=str(self.versions[name]),
+        )
 
     def _learn_node(self, name: str, *, is_there: bool) -> None:
         if is_there:
             self.keeper.node_seen(self._node(name), self.now)
         else:
             self.labels.pop(name, None)
+            self.cordoned.discard(name)
+            self.versions[name] += 1
             self.keeper.node_gone(name)
         self._wake()
 
@@ -260,12 +310,28 @@ class GatedKubelets(WatchedKubelets):
             keeper.label_refused(label)
             return
 
+        if not self._takes(keeper, label):
+            keeper.label_refused(label, is_outdated=True)
+            if keeper is self.keeper:
+                self._wake()
+            return
+
         keys = self.labels.setdefault(label.node, set())
         if label.is_set:
             keys.add(label.key)
+            # a scheduler hears of it
+            self._later(0.0, 0.5, partial(self._try_to_bind, label.key.removeprefix(PLACE_LABEL)))
         else:
             keys.discard(label.key)
-        self._later(0.0, 0.5, partial(self._learn_label, label.node), f"node {label.node}")
+        self._change_node(label.node)
+
+    def _takes(self, _keeper: Keeper, label: Label) -> bool:
+        """Return whether an API server takes a label, by the version that it names."""
+        return label.version == str(self.versions[label.node])
+
+    def _change_node(self, name: str) -> None:
+        self.versions[name] += 1
+        self._later(0.0, 0.5, partial(self._learn_label, name), f"node {name}")
 
     def _learn_label(self, name: str) -> None:
         if name in self.kubelets:
@@ -278,14 +344,24 @@ class GatedKubelets(WatchedKubelets):
             keeper.refused(pod, self.now, for_good=True)
             return
 
+        if keeper.has_other_label(release):
+            keeper.refused(pod, self.now)
+            return
+
         newest = self.waiting.get(pod.uid)
         if newest is None or newest.version != pod.version:
             self._look_again(keeper, pod)
             return
 
         self.outcomes["let go"] += 1
-        self._change_waiting(_written(replace(newest, is_gated=False, place=release.nodes)))
-        self._later(0.0, 3.0, partial(self._bind, pod.uid, release.nodes))
+        affinity = newest.affinity
+        named = () if required_terms(affinity) else release.nodes
+        if release.nodes:
+            affinity = patch_of(release)["spec"]["affinity"]
+        written = replace(newest, is_gated=False, place=release.nodes, affinity=affinity)
+        self._change_waiting(_written(written))
+        self._open[pod.uid] = named, not release.nodes
+        self._later(0.0, self._binding, partial(self._bind, pod.uid))
         if self.random.random() < 0.05:  # the answer was lost, and it is sent again
             self._later(0.0, 3.0, partial(self._look_again, keeper, pod))
 
@@ -308,27 +384,36 @@ class GatedKubelets(WatchedKubelets):
         if isinstance(newest, WaitingPod) and newest.is_gated:
             keeper.refused(pod, self.now)
 
-    def _bind(self, uid: str, names: tuple[str, ...]) -> None:
-        """Bind a pod that was let go, as its scheduler does."""
-        pod = self.waiting.get(uid)
-        if pod is None:
-            return
+    def _bind(self, uid: str) -> None:
+        """Bind a pod that was let go, as its scheduler does, now or later."""
+        if uid not in self.waiting:
+            self._open.pop(uid, None)
+        elif self.random.random() < 0.1 or not self._try_to_bind(uid):
+            self._later(1.0, 10.0, partial(self._bind, uid))
 
+    def _try_to_bind(self, uid: str) -> bool:
+        """Bind a pod that was let go to one of its nodes; return whether there is one."""
+        pod = self.waiting.get(uid)
+        if pod is None or pod.is_gated:
+            return False
+
+        names, is_free = self._open[uid]
         label = PLACE_LABEL + uid
         places = [
             name
             for name in self.kubelets
-            if not names or name in names or label in self.labels.get(name, ())
+            if name not in self.cordoned
+            and (is_free or name in names or label in self.labels.get(name, ()))
         ]
-        if not places or self.random.random() < 0.1:
-            self._later(1.0, 10.0, partial(self._bind, uid, names))
-            return
+        if not places:
+            return False
 
-        del self.waiting[uid]
+        del self.waiting[uid], self._open[uid]
         self.outcomes["bound"] += 1
         placed = replace(pod.watched, node=self.random.choice(places))
         self._put(placed)
         self._later(0.0, 3.0, partial(self._admit, placed), placed.node)
+        return True
 
 
 def _written(pod: WaitingPod) -> WaitingPod:

@@ -2,12 +2,13 @@
 
 Both follow all that happens, and one decides. Now and then the other one leads. The former leader
 is a process that was stopped: it learns of nothing, some of its patches are on their way for long,
-and when it runs again it decides once more by what it knew, before it sees that it leads no more.
-What is checked is the same, of whoever leads.
+labels among them, and when it runs again it decides once more by what it knew, before it sees that
+it leads no more. What is checked is the same, of whoever leads.
 """
 
 from __future__ import annotations
 
+import heapq
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -32,14 +33,24 @@ class TwoKeepers(GatedKubelets):
     Args:
         args: as for `WatchedKubelets`.
         is_fenced: whether the API server refuses patches of pods that have changed.
+        refuses_labels: whether it refuses those of nodes.
         turns: how often the other one leads, beside what else happens.
+        cordons: how often a node is cordoned for a while, and how often one changes.
         options: as for `WatchedKubelets`.
     """
 
     def __init__(
-        self, *args: Any, is_fenced: bool = True, turns: float = 0.1, **options: Any
+        self,
+        *args: Any,
+        is_fenced: bool = True,
+        refuses_labels: bool = True,
+        turns: float = 0.1,
+        cordons: float = 0.0,
+        **options: Any,
     ) -> None:
         self._turns = turns
+        self._cordons = cordons
+        self._refuses_labels = refuses_labels
         self.other: Keeper | None = None
         self._stopped: Keeper | None = None
         # Who has listed since what happens now was sent.
@@ -59,7 +70,28 @@ class TwoKeepers(GatedKubelets):
         self._catch_up(self.other)
 
     def _actions(self) -> list[Any]:
-        return [*super()._actions(), (self._turns, self._take_turn)]
+        actions = [*super()._actions(), (self._turns, self._take_turn)]
+        if self._cordons:
+            actions += [(self._cordons, self._cordon), (self._cordons, self._change_some_node)]
+        return actions
+
+    def _cordon(self) -> None:
+        """Cordon a node for a while, one to which a pod is on its way if there is any."""
+        places = [place for place in self.keeper.places if place.is_open]
+        names = sorted({name for place in places for name in place.nodes} & self.kubelets.keys())
+        name = self.random.choice(names or sorted(self.kubelets))
+        self.cordoned.add(name)
+        self._change_node(name)
+        self._later(0.0, 20.0, partial(self._uncordon, name))
+
+    def _uncordon(self, name: str) -> None:
+        if name in self.cordoned and name in self.kubelets:
+            self.cordoned.discard(name)
+            self._change_node(name)
+
+    def _change_some_node(self) -> None:
+        """Let a kubelet write into its node."""
+        self._change_node(self.random.choice(sorted(self.kubelets)))
 
     def _take_turn(self) -> None:
         """Let the other keeper lead."""
@@ -67,13 +99,36 @@ class TwoKeepers(GatedKubelets):
             return
 
         late = self.keeper
+        if self._cordons:  # the last that it learns, and soon over
+            self._cordon()
+            self._list_nodes(late)
+        self._hold_labels(late)
         self._send(late, late.decide(self.now), LATE)
+        if self._cordons:
+            for name in sorted(self.cordoned):
+                self._uncordon(name)
         self.keeper, self.other, self._stopped = self.other, late, late
         self.state = self.keeper.state
         self.told, self._told_other = self._told_other, self.told
         self.outcomes["turns"] += 1
         self._begin_term()
         self._later(0.0, LATE, partial(self._resume, late))
+
+    def _hold_labels(self, keeper: Keeper) -> None:
+        """Let labels of a keeper that are on their way come late."""
+        for number, (moment, order, happen) in enumerate(self._events):
+            if happen.func == self._write_label and happen.args[0] is keeper:
+                late = moment + self.random.uniform(0.0, LATE)
+                self._events[number] = late, order, happen
+        heapq.heapify(self._events)
+
+    def _takes(self, keeper: Keeper, label: Label) -> bool:
+        if super()._takes(keeper, label):
+            return True
+        if keeper is not self.keeper:
+            self.outcomes["late labels"] += 1
+            return not self._refuses_labels
+        return False
 
     def _resume(self, late: Keeper) -> None:
         """Let a former leader run again, who learns only then that it leads no more."""
@@ -151,7 +206,7 @@ class TwoKeepers(GatedKubelets):
             for moment, number, happen in self._events
         ]
         with self._as(keeper):
-            keeper.nodes_listed([self._node(name) for name in self.kubelets], self.now)
+            self._list_nodes(keeper)
             super()._list(is_cached=False)
             reports = [self._report(name) for name in self.kubelets]
             keeper.state.reports_listed(reports, self.now)

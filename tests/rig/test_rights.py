@@ -396,6 +396,12 @@ WRITES = {
             {"metadata": {"labels": {f"{PLACE_LABEL}1": "true"}}},
         ),
         Work(
+            ("nodes", "patch"),
+            "PATCH",
+            f"{NODES}/a",
+            {"metadata": {"annotations": {SEEN_BY: "keeper/1"}}},
+        ),
+        Work(
             ("pods/eviction", "create"),
             "POST",
             POD.format("default", "moved") + "/eviction",
@@ -954,6 +960,9 @@ ATTACKS: dict[str, list[tuple[Any, ...]]] = {
         ("PATCH", f"{NODES}/a", {"metadata": {"labels": {f"{PLACE_LABEL}1": "false"}}}),
         ("PATCH", f"{NODES}/a", {"metadata": {"labels": {"alignup.dev/place-1": "true"}}}),
         ("PATCH", f"{NODES}/a", {"metadata": {"annotations": {WOKEN: "later"}}}),
+        ("PATCH", f"{NODES}/a", {"metadata": {"annotations": {PLACE: "a"}}}),
+        ("PATCH", f"{NODES}/a", {"metadata": {"annotations": {SEEN_BY: "x" * 513}}}),
+        ("PATCH", f"{NODES}/a", {"metadata": {"annotations": {SEEN_BY: "x", "zone": "y"}}}),
         ("PATCH", f"{NODES}/a", {"spec": {"unschedulable": True}}),
         ("POST", LEASES, LEASE),
         ("PUT", f"{LEASES}/alignup-extender", LEASE),

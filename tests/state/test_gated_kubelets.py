@@ -125,10 +125,53 @@ def test_without_versions_a_former_leader_grants_what_the_next_one_has_given() -
     raise AssertionError("nothing was granted twice")
 
 
+def _with_labels(seed: int, **options: bool) -> TwoKeepers:
+    """Return a run in which places often turn out wrong, and leaders change often."""
+    cluster = TwoKeepers(
+        seed,
+        names=("a", "b", "c", "d"),
+        leaves=True,
+        faults=False,
+        strangers=False,
+        terms=True,
+        binding=30.0,
+        turns=6.0,
+        pace=0.5,
+        cordons=4.0,
+        **options,
+    )
+    for _ in range(300):
+        cluster.step()
+    cluster.settle()
+    return cluster
+
+
+@pytest.mark.parametrize("seeds", counts(12, 300))
+def test_late_labels_of_a_former_leader_are_there_and_refused(seeds) -> None:
+    outcomes: Counter[str] = Counter()
+    for seed in range(seeds):
+        outcomes += _with_labels(seed).outcomes
+    assert outcomes["late labels"] > seeds
+    assert outcomes["bound"] > 20 * seeds
+    assert outcomes["refused"] == 0
+
+
+def test_a_former_leader_whose_late_labels_are_taken_grants_what_the_next_one_has_given() -> None:
+    for seed in range(100):
+        try:
+            cluster = _with_labels(seed, refuses_labels=False)
+        except AssertionError:
+            return
+        if cluster.outcomes["refused"]:
+            return
+
+    raise AssertionError("nothing was granted twice")
+
+
 @pytest.mark.parametrize("days", [0.1, pytest.param(7, marks=pytest.mark.slow)])
 def test_days_of_two_keepers_grants_nothing_twice_and_keeps_no_more_than_its_first_day(
     days, capsys
 ) -> None:
-    cluster = TwoKeepers(1, pace=20.0, leaves=True)
+    cluster = TwoKeepers(3, pace=20.0, leaves=True)
     _live(cluster, days, capsys)
     assert cluster.outcomes["turns"] > 5 * days

@@ -489,6 +489,7 @@ class NodeObject(Record):
         is_unschedulable: whether the node is cordoned; a kubelet does not look at it.
         unhealthy_devices: by resource, how many devices a kubelet has and does not give: its
             capacity counts them, and what is allocatable does not.
+        version: its resourceVersion, which is no part of what is compared; empty: not known.
     """
 
     name: str = ""
@@ -500,6 +501,7 @@ class NodeObject(Record):
     memory_capacity: int = 0
     is_unschedulable: bool = False
     unhealthy_devices: Mapping[str, int] = field(default_factory=dict)
+    version: str = field(default="", compare=False)
 
 
 def node_object(data: object, where: str = "nodeObject") -> NodeObject:
@@ -524,8 +526,8 @@ def node_object(data: object, where: str = "nodeObject") -> NodeObject:
 def node_of_wire(wire: NodeWire, where: str = "nodeObject") -> NodeObject:
     """Return the facts in a Node object that is decoded; arguments and errors as `node_object`."""
     from alignup.kubernetes.wire import (  # noqa: PLC0415  # msgspec is slow to import
-        MetadataWire,
         NodeInfoWire,
+        NodeMetadataWire,
         NodeSpecWire,
         NodeStatusWire,
     )
@@ -533,7 +535,7 @@ def node_of_wire(wire: NodeWire, where: str = "nodeObject") -> NodeObject:
     if wire.kind != "Node":
         raise InputError.at(f"{where}.kind", "Node", wire.kind)
 
-    metadata = wire.metadata or MetadataWire()
+    metadata = wire.metadata or NodeMetadataWire()
     spec = wire.spec or NodeSpecWire()
     status = wire.status or NodeStatusWire()
     info = status.node_info or NodeInfoWire()
@@ -553,6 +555,7 @@ def node_of_wire(wire: NodeWire, where: str = "nodeObject") -> NodeObject:
         taints=tuple(spec.taints or ()),
         is_unschedulable=bool(spec.unschedulable),
         unhealthy_devices=unhealthy_devices,
+        version=metadata.resource_version or "",
     )
 
 

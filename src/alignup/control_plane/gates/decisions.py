@@ -1,7 +1,7 @@
 """What a keeper decides: records that others carry out.
 
-A decision names the version of the pod about which it was made, so that the API server refuses it
-where that has changed.
+A decision names the version of the pod, or of the node, about which it was made, so that the API
+server refuses it where that has changed.
 """
 
 from __future__ import annotations
@@ -30,11 +30,16 @@ class Release(Record):
 
 
 class Label(Record):
-    """Set, or take away, the label by which a node is a place of one pod."""
+    """Set, or take away, the label by which a node is a place of one pod.
+
+    Attributes:
+        version: the resourceVersion of the node.
+    """
 
     node: str
     key: str
     is_set: bool
+    version: str = ""
 
 
 class Plan(Record):
@@ -64,11 +69,15 @@ class Counts:
         self.judged = 0
 
 
-def patch_of(decision: Release | Plan) -> dict[str, Any]:
+def patch_of(decision: Decision) -> dict[str, Any]:
     """Return the merge patch that carries a decision out.
 
-    It names the version of the pod that was read, so that it is refused where that has changed.
+    It names the version of the object that was read, so that it is refused where that has changed.
     """
+    if isinstance(decision, Label):
+        labels = {decision.key: "true" if decision.is_set else None}
+        return {"metadata": {"resourceVersion": decision.version, "labels": labels}}
+
     pod = decision.pod
     metadata: dict[str, Any] = {"uid": pod.uid, "resourceVersion": pod.version}
     if isinstance(decision, Plan):

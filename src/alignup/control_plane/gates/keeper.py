@@ -30,10 +30,10 @@ from alignup.control_plane.gates.waiting_pods import WaitingPod
 from alignup.records import replace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from alignup.control_plane.api_server.objects import WatchedPod
-    from alignup.control_plane.gates.decisions import Decision, Label
+    from alignup.control_plane.gates.decisions import Decision, Label, Release
     from alignup.control_plane.scheduler.cluster_state import ClusterState
     from alignup.kubernetes.node_fit import NodeObject
 
@@ -109,7 +109,7 @@ class Keeper:
         name = node.name
         has_changed = self.nodes.seen(node)
         self.state.node_seen(name, node.labels)
-        self._note_labels(name, node.labels, now)
+        self._note_labels(node, now)
         if has_changed:
             self.places.suspect.add(name)
 
@@ -120,12 +120,13 @@ class Keeper:
         self.labels.node_gone(name)
         self.places.suspect.add(name)
 
-    def _note_labels(self, name: str, labels: Mapping[str, str], now: float) -> None:
+    def _note_labels(self, node: NodeObject, now: float) -> None:
         """Take in which pods' labels a node has.
 
         Until this keeper decides itself, another one has given the places that it sees.
         """
-        for uid in self.labels.seen(name, labels):
+        name = node.name
+        for uid in self.labels.seen(name, node.labels, node.version):
             place = self.places.get(uid)
             if place is not None and not self._decides:
                 place.labelled.add(name)
@@ -275,9 +276,16 @@ class Keeper:
         if not self.group_places.is_tried_again(pod, now, for_good=for_good):
             self.pods.refused(pod, now, for_good=for_good)
 
-    def label_refused(self, label: Label) -> None:
-        """Take in that the API server did not change a label: it is asked again soon."""
-        self.labels.refused(label)
+    def label_refused(self, label: Label, *, is_outdated: bool = False) -> None:
+        """Take in that the API server did not change a label: it is asked again soon.
+
+        Arguments as for `PlaceLabels.refused`.
+        """
+        self.labels.refused(label, is_outdated=is_outdated)
+
+    def has_other_label(self, release: Release) -> bool:
+        """Return whether a node has the label of a pod that is not to go there."""
+        return not self.labels.nodes_with(release.label) <= set(release.nodes)
 
     def stand_by(self, now: float) -> None:
         """Take in that another keeper decides, or may do so, again and again as long as it does.
@@ -303,6 +311,10 @@ class Keeper:
         for place in self.places:
             self.places.end(place.pod.uid)
             self.pods.seen(place.newest, now)
+
+    def nodes_for_late_labels(self) -> list[str]:
+        """Return the nodes on which a label does harm that an earlier leader has asked for."""
+        return self.nodes.that_may_take(self.giver.pods_for_late_labels())
 
     # Decisions.
 

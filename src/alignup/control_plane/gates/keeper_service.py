@@ -5,6 +5,12 @@ that a later leader has given to another one. So every patch of a pod names the 
 read, and a new leader first writes an annotation into each pod that waits: what was sent before is
 then refused by the server, however late it comes (`_fence`). It need not where the leader before
 gave the lease back: all that it had sent was answered, and nothing of earlier ones was to come.
+
+**A late label of a node** would do the same to a pod that follows its label. So it names the
+version of the node, and where there are such pods, a new leader writes into nodes, too
+(`_fence_labels`): into those only that would take such a pod if they were empty. Any other one has
+changed since it was given to the pod, if it ever was: what was sent then names an older version.
+The annotation stays: a process that was stopped sees by it that another one leads.
 """
 
 from __future__ import annotations
@@ -21,7 +27,7 @@ import msgspec
 from alignup.control_plane.api_server import api_client
 from alignup.control_plane.api_server.objects import PLACE
 from alignup.control_plane.api_server.watch import Backoff, Calls, Follower
-from alignup.control_plane.gates.decisions import Label, Plan, Release, patch_of
+from alignup.control_plane.gates.decisions import Label, Release, patch_of
 from alignup.control_plane.gates.gathering import Gathering
 from alignup.control_plane.gates.keeper_metrics import KeeperMetrics
 from alignup.control_plane.gates.status_server import metrics_text
@@ -35,15 +41,16 @@ from alignup.control_plane.scheduler.cluster_watch import NOT_LISTED, ClusterWat
 from alignup.errors import AlignupError, InputError
 from alignup.kubernetes.groups import GROUP_OBJECTS
 from alignup.kubernetes.node_fit import NodeObject, node_of_wire
-from alignup.kubernetes.wire import Metadata, NodeWire
+from alignup.kubernetes.wire import Metadata, NodeMetadataWire, NodeWire
+from alignup.records import Record
 from alignup.text.json_text import decode_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Iterable
 
     from alignup.control_plane.api_server.leader import Leader
     from alignup.control_plane.api_server.objects import WatchedPod
-    from alignup.control_plane.gates.decisions import Decision
+    from alignup.control_plane.gates.decisions import Decision, Plan
     from alignup.control_plane.gates.keeper import Keeper
     from alignup.control_plane.gates.status_server import Pages
     from alignup.kubernetes.groups import GroupObject
@@ -83,14 +90,30 @@ class _Written(msgspec.Struct):
     metadata: Metadata
 
 
-def decode_node(data: bytes | msgspec.Raw | NodeWire) -> NodeObject:
+class WatchedNode(Record):
+    """A node, and the leader that has written into it when it began to lead; empty: none has."""
+
+    node: NodeObject
+    seen_by: str = ""
+
+
+def decode_node(data: bytes | msgspec.Raw | NodeWire) -> WatchedNode:
     """Return a Node that an API server sent, also if it is decoded already.
 
     Raises:
         InputError: it is none.
     """
     wire = data if isinstance(data, NodeWire) else decode_json(data, "a Node", kind=NodeWire)
-    return node_of_wire(wire, "a Node")
+    annotations = (wire.metadata or NodeMetadataWire()).annotations or {}
+    return WatchedNode(node_of_wire(wire, "a Node"), annotations.get(SEEN_BY, ""))
+
+
+def _touched(pod: WaitingPod) -> tuple[str, dict[str, None]]:
+    """Return the path of a pod that waits, and the annotations that it is to have no more."""
+    path = api_client.pod_path(pod.watched.pod.namespace, pod.watched.pod.name)
+    if len(pod.planned) > _LONGEST_NAME:  # no keeper's, and it may be too long to be kept
+        return path, {PLACE: None}
+    return path, {}
 
 
 class KeeperService:
@@ -162,20 +185,23 @@ class KeeperService:
             self.observed.nodes_changed(names, self.clock())
             self._gathering.event()
 
-    def _node_sink(self) -> Calls[NodeObject]:
+    def _node_sink(self) -> Calls[WatchedNode]:
         keeper = self.keeper
 
-        def listed(nodes: list[NodeObject]) -> None:
-            keeper.nodes_listed(nodes, self.clock())
+        def listed(nodes: list[WatchedNode]) -> None:
+            for watched in nodes:
+                self._look_for_other_leader(watched.seen_by)
+            keeper.nodes_listed([watched.node for watched in nodes], self.clock())
             self._gathering.event()
 
-        def seen(node: NodeObject) -> None:
-            self.observed.nodes_changed((node.name,), self.clock())
-            keeper.node_seen(node, self.clock())
+        def seen(watched: WatchedNode) -> None:
+            self._look_for_other_leader(watched.seen_by)
+            self.observed.nodes_changed((watched.node.name,), self.clock())
+            keeper.node_seen(watched.node, self.clock())
             self._gathering.event()
 
-        def gone(node: NodeObject) -> None:
-            keeper.node_gone(node.name)
+        def gone(watched: WatchedNode) -> None:
+            keeper.node_gone(watched.node.name)
             self._gathering.event()
 
         return Calls(listed, seen, gone)
@@ -186,7 +212,8 @@ class KeeperService:
         def listed(pods: list[WatchedPod | WaitingPod]) -> None:
             self.observed.pods_listed(pods, self.clock())
             for pod in pods:
-                self._look_for_other_leader(pod)
+                if isinstance(pod, WaitingPod):
+                    self._look_for_other_leader(pod.seen_by)
             follower = self.watch.pods
             keeper.pods_listed(
                 pods, self.clock(), follower.list_began, is_cached=follower.list_is_cached
@@ -195,7 +222,8 @@ class KeeperService:
             self._gathering.event()
 
         def seen(pod: WatchedPod | WaitingPod) -> None:
-            self._look_for_other_leader(pod)
+            if isinstance(pod, WaitingPod):
+                self._look_for_other_leader(pod.seen_by)
             is_news = keeper.is_news(pod)
             if is_news:
                 self.observed.pod_seen(pod, self.clock())
@@ -219,18 +247,21 @@ class KeeperService:
 
         return Calls(listed, seen, gone)
 
-    def _look_for_other_leader(self, pod: WatchedPod | WaitingPod) -> None:
-        """Doubt that this process leads where another one has written into a pod in its term.
+    def _look_for_other_leader(self, seen_by: str) -> None:
+        """Doubt that this process leads where another one has written into an object in its term.
 
         The clock of a machine that is paused stands still, so that the process goes on as if it
-        led, with pods as the next leader has left them.
+        led, with pods and nodes as the next leader has left them.
+
+        Args:
+            seen_by: what stands in a pod, or a node; empty: nothing.
         """
-        if self._leader is None or not isinstance(pod, WaitingPod) or not pod.seen_by:
+        if self._leader is None or not seen_by:
             return
-        is_own = pod.seen_by.startswith(f"{self._leader.identity}/")
-        is_leader = not is_own and len(pod.seen_by) <= _LONGEST_LEADER
-        if is_leader and pod.seen_by not in self._earlier:
-            self._doubts.add(pod.seen_by)
+        is_own = seen_by.startswith(f"{self._leader.identity}/")
+        is_leader = not is_own and len(seen_by) <= _LONGEST_LEADER
+        if is_leader and seen_by not in self._earlier:
+            self._doubts.add(seen_by)
 
     def _note_group_kinds(self) -> None:
         for kind in self.keeper.groups.object_kinds:
@@ -344,9 +375,18 @@ class KeeperService:
             await self.watch.pods.list_again()
             self.keeper.begin_term(self.clock())
             # what this process itself sent when it led before may be under way, too
-            if not leader.was_handed_over or self._requests or self._has_unanswered:
+            is_fenced = leader.was_handed_over and not self._requests and not self._has_unanswered
+            if not is_fenced:
                 await self._fence(leader)
                 await self.watch.pods.list_again()
+
+            # the place of a pod that follows a label stands in nodes, too: there is mostly none, as
+            # others with the gate come to nodes by name, and those without it are soon bound
+            if self.keeper.giver.pods_for_late_labels():
+                await self.watch.nodes.list_again()
+                if not is_fenced:
+                    await self._fence_labels(leader)
+                    await self.watch.nodes.list_again()
         except AlignupError as error:
             self.api.complain(str(error))
             await self._until_next_try.pause()
@@ -363,60 +403,94 @@ class KeeperService:
     async def _fence(self, leader: Leader) -> None:
         """Write into each pod that waits, so that a patch which names an older version is refused.
 
-        A pod into which the server lets nobody write stops no other: a patch of an earlier leader
-        would be one more.
+        Raises:
+            ApiError: as `_write_into`.
+        """
+        await self._write_into("pods that wait", map(_touched, self.keeper.pods.gated), leader)
+
+    async def _fence_labels(self, leader: Leader) -> None:
+        """Write into nodes, so that a label which names an older version is refused.
 
         Raises:
-            ApiError: the server takes it from this process for no pod, or this one leads no more.
+            ApiError: as `_write_into`.
+        """
+        paths = [
+            api_client.object_path(api_client.NODES, name)
+            for name in self.keeper.nodes_for_late_labels()
+        ]
+        await self._write_into("nodes", ((path, {}) for path in paths), leader)
+
+    async def _write_into(
+        self, kind: str, objects: Iterable[tuple[str, dict[str, None]]], leader: Leader
+    ) -> None:
+        """Write into objects that this process leads.
+
+        One into which the server lets nobody write stops no other: a patch of an earlier leader
+        would be one more.
+
+        Args:
+            kind: what they are, in words.
+            objects: their paths, and the annotations that each is to have no more.
+            leader: of this process.
+
+        Raises:
+            ApiError: the server takes it from this process for none of them, or this one leads no
+                more.
         """
         term = leader.term
-        pods = self.keeper.pods.gated
+        mark = {SEEN_BY: f"{leader.identity}/{term}"}
         said: set[int] = set()
-        answers = await asyncio.gather(*(self._touch(pod, leader, term, said) for pod in pods))
+        answers = await asyncio.gather(
+            *(
+                self._touch(path, {**removed, **mark}, leader, term, said)
+                for path, removed in objects
+            )
+        )
         if not leader.leads or leader.term != term:
             raise api_client.ApiError("this process did not lead for long enough to begin")
 
         refusals = [answer for answer in answers if answer is not None]
         _LOG.info(
-            "%d pods that wait were written into, as a new leader does", len(pods) - len(refusals)
+            "%d %s were written into, as a new leader does", len(answers) - len(refusals), kind
         )
         if not refusals:
             return
 
-        if len(refusals) == len(pods) and any(
+        if len(refusals) == len(answers) and any(
             error.status not in _OF_OBJECTS for error in refusals
         ):
             raise refusals[0]
         self.api.complain(
-            f"{len(refusals)} of {len(pods)} pods that wait cannot be written into: {refusals[0]}"
+            f"{len(refusals)} of {len(answers)} {kind} cannot be written into: {refusals[0]}"
         )
 
     async def _touch(
-        self, pod: WaitingPod, leader: Leader, term: int, said: set[int]
+        self,
+        path: str,
+        annotations: dict[str, str | None],
+        leader: Leader,
+        term: int,
+        said: set[int],
     ) -> api_client.ApiError | None:
-        """Write into a pod that this process leads, until the server takes or refuses it.
+        """Write into an object that this process leads, until the server takes or refuses it.
 
         Return the refusal; None: it was taken, or this process leads no more.
 
         Args:
-            pod: as it was listed.
+            path: that of the object.
+            annotations: what is written.
             leader: of this process.
             term: in which it is written.
             said: the statuses of passing errors that were complained of.
         """
-        annotations: dict[str, str | None] = {SEEN_BY: f"{leader.identity}/{term}"}
-        if len(pod.planned) > _LONGEST_NAME:  # no keeper's, and it may be too long to be kept
-            annotations[PLACE] = None
-
         body = msgspec.json.encode({"metadata": {"annotations": annotations}})
-        path = api_client.pod_path(pod.watched.pod.namespace, pod.watched.pod.name)
         seconds = leader.terms.lease - leader.terms.renew
         until = float("inf")
         backoff = Backoff(self.api.pauses)
         while leader.leads and leader.term == term:
             try:
                 async with self._turns:
-                    # from its first turn on: many pods wait long for theirs
+                    # from its first turn on: of many objects some wait long for theirs
                     until = min(until, self.clock() + leader.terms.lease)
                     with api_client.accepting(api_client.MISSING):
                         await self._send(path, body, seconds)
@@ -461,7 +535,12 @@ class KeeperService:
         if not tasks:
             del self._labelling[key]
 
+    def _is_in(self, term: int) -> bool:
+        """Return whether decisions of a term count still."""
+        return self.leads and self._term == term
+
     async def _carry_out(self, decision: Decision) -> None:
+        term = self._term
         is_done = False
         try:
             # a pod that only reaches its place by a label is tried once if that is there
@@ -469,11 +548,10 @@ class KeeperService:
                 await asyncio.wait(self._labelling[decision.label])
 
             async with self._turns:
-                if not self.leads:  # it has waited: whoever leads now looks at all anew
+                if not self._is_in(term):  # it has waited: whoever leads now looks at all anew
                     return
                 if isinstance(decision, Label):
-                    await self._write_label(decision)
-                    is_done = True
+                    is_done = await self._write_label(decision)
                 else:
                     is_done = await self._change(decision)
         except AlignupError as error:
@@ -497,6 +575,7 @@ class KeeperService:
             seconds = self._leader.terms.lease - self._leader.terms.renew
 
         encoded = msgspec.json.encode(body)
+        term = self._term
         backoff = Backoff(self.api.pauses)
         is_unanswered = False
         until = self.clock() + _WEBHOOK_SECONDS
@@ -511,10 +590,10 @@ class KeeperService:
                 is_over = not error.is_passing or (
                     error.is_webhooks and not is_unanswered and self.clock() >= until
                 )
-                if not is_over and self.leads:
+                if not is_over and self._is_in(term):
                     self.api.complain(str(error))
                     await self._pause(backoff)
-                if is_over or not self.leads:
+                if is_over or not self._is_in(term):
                     self._has_unanswered |= is_unanswered
                     raise
 
@@ -538,17 +617,29 @@ class KeeperService:
         except InputError as error:
             raise api_client.ApiError(f"PATCH {path}: {error}") from error
 
-    async def _write_label(self, label: Label) -> None:
-        body = {"metadata": {"labels": {label.key: "true" if label.is_set else None}}}
+    async def _write_label(self, label: Label) -> bool:
+        """Change a label of a node; return whether the server has done so."""
+        path = api_client.object_path(api_client.NODES, label.node)
         try:
-            await self._write(api_client.object_path(api_client.NODES, label.node), body)
-        except api_client.ApiError:
-            self.keeper.label_refused(label)
-            raise
+            await self._write(path, patch_of(label))
+        except api_client.ApiError as error:
+            # kubelets write into their nodes: the newest version is seen soon
+            is_outdated = error.status == api_client.CONFLICT
+            self.keeper.label_refused(label, is_outdated=is_outdated)
+            if not is_outdated:
+                raise
+            return False
+
+        return True
 
     async def _change(self, decision: Release | Plan) -> bool:
         """Let a pod go, or write its plan into it; return whether the server has done so."""
         pod = decision.pod
+        if isinstance(decision, Release) and self.keeper.has_other_label(decision):
+            # it was to be taken away first
+            self.keeper.refused(pod, self.clock())
+            return False
+
         path = api_client.pod_path(pod.watched.pod.namespace, pod.watched.pod.name)
         try:
             await self._write(path, patch_of(decision))
@@ -580,7 +671,8 @@ class KeeperService:
             self._is_deleted(pod)
             return
 
-        self._look_for_other_leader(newest)
+        if isinstance(newest, WaitingPod):
+            self._look_for_other_leader(newest.seen_by)
 
         if not isinstance(newest, WaitingPod):
             self.keeper.pod_seen(newest, self.clock())

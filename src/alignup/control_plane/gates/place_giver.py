@@ -83,6 +83,19 @@ class PlaceGiver:
             place.labelled = set(place.nodes)
         return Release(pod, place.nodes, pod.label)
 
+    def pods_for_late_labels(self) -> list[WaitingPod]:
+        """Return the pods to which a label that comes late may give another node.
+
+        That is who follows its label already, and who will, as terms of its own leave it no other
+        way: for both an earlier leader may have asked for labels. For others it did so only once
+        they were seen without the gate; and pods that are bound, or gone, follow no label.
+        """
+        open_pods = [place.pod for place in self._places if place.is_open]
+        pods = [pod for pod in open_pods if pod.follows_label]
+        if self._relabels:
+            pods += [pod for pod in self._pods.gated if required_terms(pod.affinity)]
+        return pods
+
     def possible(self, changed: set[str]) -> Possible:
         """Return for which kinds in the queue which nodes are to be asked."""
         possible: Possible = dict.fromkeys(self._pods.unasked)

@@ -24,14 +24,23 @@ class PlaceLabels:
         # By node and key, what was asked and is not seen yet, and what of that was refused.
         self._under_way: dict[tuple[str, str], bool] = {}
         self._refused: set[tuple[str, str]] = set()
+        # Of what was refused, that for which the node had changed meanwhile.
+        self._outdated: set[tuple[str, str]] = set()
+        # By node, the version that was seen last.
+        self._versions: dict[str, str] = {}
 
-    def seen(self, name: str, labels: Mapping[str, str]) -> list[str]:
+    def seen(self, name: str, labels: Mapping[str, str], version: str = "") -> list[str]:
         """Take in the labels that a node has; return the uids of the pods whose place it is.
 
         Args:
             name: that of the node.
             labels: all that it has.
+            version: its resourceVersion.
         """
+        if self._versions.get(name) != version:
+            self._versions[name] = version
+            self._ask_again({refused for refused in self._outdated if refused[0] == name})
+
         keys = {key for key in labels if key.startswith(PLACE_LABEL)}
         for key, names in list(self._nodes.items()):
             if key not in keys and name in names:
@@ -50,6 +59,7 @@ class PlaceLabels:
     def node_gone(self, name: str) -> None:
         """Take in that a node was deleted, and with it what was asked of it and was not seen."""
         self.seen(name, {})
+        self._versions.pop(name, None)
         self._under_way = {
             (node, key): is_set for (node, key), is_set in self._under_way.items() if node != name
         }
@@ -71,19 +81,34 @@ class PlaceLabels:
             is_set = (name, key) in wanted
             if self._under_way.get((name, key)) is not is_set:
                 self._under_way[name, key] = is_set
-                labels.append(Label(name, key, is_set))
+                labels.append(Label(name, key, is_set, self._versions.get(name, "")))
 
         return labels
 
-    def refused(self, label: Label) -> None:
-        """Take in that the API server did not change a label."""
-        self._refused.add((label.node, label.key))
+    def refused(self, label: Label, *, is_outdated: bool = False) -> None:
+        """Take in that the API server did not change a label.
+
+        Args:
+            label: as it was asked for.
+            is_outdated: the node has changed meanwhile: it is asked again once it is seen so.
+        """
+        refused = label.node, label.key
+        self._refused.add(refused)
+        if is_outdated:
+            self._outdated.add(refused)
+            if self._versions.get(label.node) != label.version:
+                self._ask_again({refused})
 
     def ask_refused_again(self) -> None:
         """Let what was refused be asked once more."""
-        for refused in self._refused:
-            self._under_way.pop(refused, None)
-        self._refused.clear()
+        self._ask_again(self._refused)
+
+    def _ask_again(self, refused: AbstractSet[tuple[str, str]]) -> None:
+        """Let some of what was refused be asked once more."""
+        for node_and_key in refused:
+            self._under_way.pop(node_and_key, None)
+        self._outdated -= refused
+        self._refused -= refused
 
     def forget_requests(self) -> None:
         """Take what was asked and is not seen yet to have come to nothing."""

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from alignup.control_plane.gates.scheduler_rules import NodeLoad, refusal
 from alignup.records import replace
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from alignup.control_plane.gates.waiting_pods import WaitingPod
     from alignup.kubernetes.node_fit import NodeObject
+
+# Of so many different pods it is looked at which nodes may take them.
+_MOST_LOOKED_AT: Final = 20
 
 
 class SchedulerNodes:
@@ -88,10 +93,30 @@ class SchedulerNodes:
 
         A pod that was let go finds the label there that it asks for.
         """
+        return self._refusal(pod, name, self.load(name))
+
+    def _refusal(self, pod: WaitingPod, name: str, load: NodeLoad) -> str:
+        """Return what `refusal` does, for a node that has certain sums."""
         node = self.objects[name]
         if not pod.is_gated:
             node = replace(node, labels={**node.labels, pod.label: "true"})
-        return refusal(pod.kind.constrained, node, self.load(name))
+        return refusal(pod.kind.constrained, node, load)
+
+    def that_may_take(self, pods: Iterable[WaitingPod]) -> list[str]:
+        """Return the nodes that would take one of some pods if no other one were there.
+
+        Where there are many different pods, these are all nodes.
+        """
+        different = list({pod.kind: pod for pod in pods}.values())
+        if len(different) > _MOST_LOOKED_AT:
+            return list(self.objects)
+
+        empty = NodeLoad()
+        return [
+            name
+            for name in self.objects
+            if any(not self._refusal(pod, name, empty) for pod in different)
+        ]
 
     def refusal_beside_others(self, pod: WaitingPod, name: str) -> str:
         """Return what `refusal` does for a pod that counts on the node already."""

@@ -185,8 +185,13 @@ class WaitingPod(Record):
         return PLACE_LABEL + self.uid
 
     @property
+    def follows_label(self) -> bool:
+        """Whether its affinity lets it go to nodes that have its label."""
+        return any(_has_label(term, self.label) for term in required_terms(self.affinity))
+
+    @property
     def goes_by_label_only(self) -> bool:
-        """Whether its affinity lets it go to nodes that have its label, and nowhere else."""
+        """Whether its affinity lets it go nowhere else."""
         terms = required_terms(self.affinity)
         return bool(terms) and all(_has_label(term, self.label) for term in terms)
 

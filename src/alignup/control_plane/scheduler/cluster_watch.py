@@ -101,6 +101,7 @@ class ClusterWatch(Generic[_P]):
         self.pods: Follower[_P] = follow(
             api_client.PODS, pods.decode, pods.sink, query=pods.query, kind=pods.kind
         )
+        self.nodes = follow(api_client.NODES, nodes.decode, nodes.sink, kind=nodes.kind)
         self._reports = follow(
             api_client.TOPOLOGIES, decode_report, self._report_sink(), kind=ReportObject
         )
@@ -111,7 +112,7 @@ class ClusterWatch(Generic[_P]):
             ("resourceclaims", read_claim, claims.claims),
         )
         self.followers: tuple[Follower[Any], ...] = (
-            follow(api_client.NODES, nodes.decode, nodes.sink, kind=nodes.kind),
+            self.nodes,
             self.pods,
             self._reports,
             *(

@@ -461,6 +461,203 @@ def test_what_earlier_leaders_wrote_is_no_reason_to_doubt() -> None:
             assert asked == []
 
 
+def hold_label(there: Cluster) -> list[dict[str, Any]]:
+    """Let the next patch of a node be on its way for long; it will be in the list."""
+    held: list[dict[str, Any]] = []
+    answer = there.stub.one
+
+    async def one(method: str, kind: str, *arguments: Any) -> Any:
+        if (method, kind) != ("PATCH", NODES):
+            return await answer(method, kind, *arguments)
+        there.stub.one = answer  # type: ignore[method-assign]
+        held.append(arguments[-1])
+        await asyncio.Event().wait()
+        return None
+
+    there.stub.one = one  # type: ignore[method-assign]
+    return held
+
+
+def node_metadata(there: Cluster, name: str, part: str) -> dict[str, str]:
+    """Return the labels, or annotations, of a node."""
+    return dict(there.stub.get(NODES, name)["metadata"].get(part) or {})
+
+
+OWN_TERMS = {
+    "affinity": {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [
+                    {"matchExpressions": [{"key": "zone", "operator": "DoesNotExist"}]}
+                ]
+            }
+        }
+    }
+}
+
+
+@pytest.mark.usefixtures("_looks_often")
+@pytest.mark.parametrize("has_terms", [False, True])
+def test_a_late_label_of_a_former_leader_gives_nobody_a_node_that_another_one_has(
+    has_terms,
+) -> None:
+    """With the gate, it is for a pod that reaches its nodes by the label only."""
+
+    @with_cluster("a", "b")
+    async def _(there: Cluster) -> None:
+        tainted = node_object("c", taints=[{"key": "k", "effect": "NoSchedule"}])
+        await there.stub.put(NODES, tainted)
+        terms = Terms(lease=2, renew=1.0, retry=0.1)
+        first, second = (
+            Leader(there.api, "alignup", "gates", name, terms=terms) for name in ("first", "second")
+        )
+        service = there.service(leader=first)
+        async with running(service.run()):
+            await until(lambda: service.leads)
+            held = hold_label(there)
+            spec = OWN_TERMS if has_terms else {}
+            await there.stub.put(PODS, gated_object("p", cpu=4, spec=spec))
+            if not has_terms:
+                await until(lambda: "uid-p" in service.keeper.places)
+                await until(lambda: service.keeper.places["uid-p"].is_open)
+                await there.stub.put(NODES, node_object("a", unschedulable=True))
+            await until(lambda: held)
+
+        # what the label makes wrong: both nodes have their pods
+        await there.stub.put(NODES, node_object("a"))
+        labelled = "a" if has_terms else "b"
+        service = there.service(leader=second)
+        async with running(service.run()):
+            await until(lambda: service.leads)
+            await there.stub.put(PODS, gated_object("q", cpu=4))
+            await until(lambda: not there.is_gated("q") and not there.is_gated("p"))
+            assert {there.place("p"), there.place("q")} == {"a", "b"}
+            with pytest.raises(ApiError) as raised:
+                await there.api.request("PATCH", f"{NODES}/{labelled}", held[0])
+            assert raised.value.status == 409
+            for name in ("a", "b"):
+                assert node_metadata(there, name, "annotations") == {SEEN_BY: "second/1"}
+            assert node_metadata(there, "c", "annotations") == {}
+
+
+@pytest.mark.usefixtures("_looks_often")
+def test_nodes_are_not_written_into_where_no_pod_follows_a_label() -> None:
+    @with_cluster("a")
+    async def _(there: Cluster) -> None:
+        await there.stub.put(PODS, gated_object("p", cpu=4))
+        leader = Leader(there.api, "alignup", "gates", "first", terms=Terms(60, 40.0, 0.1))
+        service = there.service(leader=leader)
+        async with running(service.run()):
+            await until(lambda: not there.is_gated("p"))
+            assert node_metadata(there, "a", "annotations") == {}
+            assert service.watch.nodes.lists == 1
+
+
+@pytest.mark.usefixtures("_looks_often")
+def test_nodes_that_cannot_be_written_into_keep_no_leader_from_beginning() -> None:
+    """As under a policy that is older than the keeper."""
+
+    @with_cluster("a", "b")
+    async def _(there: Cluster) -> None:
+        await there.stub.put(PODS, gated_object("p", cpu=4, spec=OWN_TERMS))
+        there.stub.refused_writes[NODES] = [422, 422]
+        leader = Leader(there.api, "alignup", "gates", "first", terms=Terms(60, 40.0, 0.1))
+        service = there.service(leader=leader)
+        async with running(service.run()):
+            await until(lambda: not there.is_gated("p"))
+            (complaint,) = there.complaints
+            assert complaint.startswith("2 of 2 nodes cannot be written into: ")
+
+
+@pytest.mark.usefixtures("_looks_often")
+def test_a_label_that_has_no_answer_in_one_term_is_refused_in_the_next_of_the_same_process() -> (
+    None
+):
+    @with_cluster("a", "b")
+    async def _(there: Cluster) -> None:
+        leader = Leader(there.api, "alignup", "gates", "first", terms=Terms(60, 59.0, 0.1))
+        service = there.service(leader=leader)
+        async with running(service.run()):
+            await there.stub.put(PODS, gated_object("p", cpu=4))
+            await until(lambda: "uid-p" in service.keeper.places)
+            await until(lambda: service.keeper.places["uid-p"].is_open)
+            held = hold_label(there)
+            await there.stub.put(NODES, node_object("a", unschedulable=True))
+            await until(lambda: held)
+            leader._renewed = float("-inf")
+            leader.was_handed_over = True  # another one led meanwhile
+            await until(lambda: leader.term == 2 and service.leads)
+            with pytest.raises(ApiError) as raised:
+                await there.api.request("PATCH", f"{NODES}/b", held[0])
+            assert raised.value.status == 409
+
+
+def test_a_label_whose_node_has_changed_is_set_as_soon_as_that_is_seen() -> None:
+    @with_cluster("a", "b")
+    async def _(there: Cluster) -> None:
+        await there.stub.put(PODS, gated_object("p", cpu=4))
+        service = there.service()
+        async with running(service.run()):
+            await until(lambda: "uid-p" in service.keeper.places)
+            await until(lambda: service.keeper.places["uid-p"].is_open)
+            change_before_patches(there, "b", 5)
+            await there.stub.put(NODES, node_object("a", unschedulable=True))
+            await until(lambda: node_metadata(there, "b", "labels"))
+            assert there.stub.get(NODES, "b")["metadata"]["changes"] == 5
+            assert there.complaints == []
+
+
+def change_before_patches(there: Cluster, name: str, most: int) -> None:
+    """Let a node change right before each of the next patches of it, as by its kubelet."""
+    answer = there.stub.one
+
+    async def one(method: str, kind: str, key: tuple[str, str], *arguments: Any) -> Any:
+        node = there.stub.get(NODES, name)
+        changes = node["metadata"].get("changes", 0)
+        if (method, kind, key[1]) == ("PATCH", NODES, name) and changes < most:
+            await there.stub.put(NODES, merge(node, {"metadata": {"changes": changes + 1}}))
+        return await answer(method, kind, key, *arguments)
+
+    there.stub.one = one  # type: ignore[method-assign]
+
+
+def test_a_pod_is_not_let_go_while_another_node_has_its_label() -> None:
+    """As by a leader that ended between both."""
+
+    @with_cluster("a", "b")
+    async def _(there: Cluster) -> None:
+        labelled = merge(
+            node_object("b", unschedulable=True),
+            {"metadata": {"labels": {f"{PLACE_LABEL}uid-p": "true"}}},
+        )
+        await there.stub.put(NODES, labelled)
+        service = there.service()
+        async with running(service.run()):
+            await service.watch.synced()
+            change_before_patches(there, "b", 1)
+            await there.stub.put(PODS, gated_object("p", cpu=4, spec=OWN_TERMS))
+            await until(lambda: service.keeper.pods.parked)
+            assert there.is_gated("p")
+            await until(lambda: not node_metadata(there, "b", "labels"))
+
+
+@pytest.mark.usefixtures("_looks_often")
+def test_a_leader_whose_clock_stood_still_sees_by_nodes_that_another_one_leads() -> None:
+    @with_cluster("a", "b")
+    async def _(there: Cluster) -> None:
+        terms = Terms(lease=200, renew=150, retry=100)
+        leader = Leader(there.api, "alignup", "gates", "first", terms=terms, clock=lambda: 1000.0)
+        service = there.service(leader=leader)
+        async with running(service.run()):
+            await until(lambda: service.leads)
+            lease = there.stub.get(LEASES, "gates", "alignup")
+            lease["spec"]["holderIdentity"] = "second"
+            await there.stub.put(LEASES, lease)
+            written = {"metadata": {"annotations": {SEEN_BY: "second/1"}}}
+            await there.stub.put(NODES, merge(node_object("a"), written))
+            await until(lambda: not service.leads)
+
+
 def test_a_lease_that_was_given_back_needs_no_fence() -> None:
     @with_cluster("a")
     async def _(there: Cluster) -> None:
@@ -478,6 +675,37 @@ def test_a_lease_that_was_given_back_needs_no_fence() -> None:
             await until(lambda: service.leads)
             assert leaders[1].was_handed_over
             assert SEEN_BY not in (there.pod("large")["metadata"].get("annotations") or {})
+            assert service.watch.nodes.lists == 1
+
+
+@pytest.mark.usefixtures("_looks_often")
+def test_labels_that_the_leader_before_has_set_are_known_before_a_term_begins() -> None:
+    """The watch of nodes may be silent."""
+
+    @with_cluster("a", "b")
+    async def _(there: Cluster) -> None:
+        terms = Terms(lease=2, renew=1.0, retry=0.1)
+        leaders = [
+            Leader(there.api, "alignup", "gates", name, terms=terms) for name in ("first", "second")
+        ]
+        service = there.service(leader=leaders[1])
+        async with running(leaders[0].run()):
+            await until(lambda: leaders[0].leads)
+            task = asyncio.ensure_future(service.run())
+            await service.watch.synced()
+            pod = gated_object("p", cpu=4)
+            release = Release(waiting_pod("p", cpu=4), ("a",), f"{PLACE_LABEL}uid-p")
+            pod = merge(pod, patch_of(release))
+            pod["metadata"]["generation"] = 2
+            await there.stub.put(PODS, pod)
+            labels = {"metadata": {"labels": {f"{PLACE_LABEL}uid-p": "true"}}}
+            await there.stub.put(NODES, merge(node_object("b"), labels), silently=True)
+
+        await until(lambda: service.leads)
+        assert leaders[1].was_handed_over
+        assert set(service.keeper.places["uid-p"].nodes) == {"a", "b"}
+        assert node_metadata(there, "a", "annotations") == {}
+        task.cancel()
 
 
 @pytest.fixture
@@ -810,17 +1038,20 @@ def test_a_lease_is_not_given_back_while_a_patch_may_still_be_carried_out(
 
 def test_a_node_is_read_as_its_scheduler_sees_it() -> None:
     text = (
-        b'{"kind": "Node", "metadata": {"name": "a", "labels": {"z": "1"}}, "spec": {"taints": '
-        b'[{"key": "k", "effect": "NoSchedule"}], "unschedulable": true}, "status": {"allocatable":'
+        b'{"kind": "Node", "metadata": {"name": "a", "labels": {"z": "1"}, "resourceVersion": "7", '
+        b'"annotations": {"alignup.dev/seen-by": "x/1"}}, "spec": {"taints": [{"key": "k", '
+        b'"effect": "NoSchedule"}], "unschedulable": true}, "status": {"allocatable":'
         b' {"cpu": "1500m", "pods": "3"}}}'
     )
-    assert decode_node(text) == NodeObject(
+    watched = decode_node(text)
+    assert watched.node == NodeObject(
         "a",
         {"z": "1"},
         allocatable={"cpu": 1500, "pods": 3},
         taints=({"key": "k", "effect": "NoSchedule"},),
         is_unschedulable=True,
     )
+    assert (watched.node.version, watched.seen_by) == ("7", "x/1")
 
 
 def test_an_ungated_pod_beside_gated_ones_is_warned_of_once(monkeypatch) -> None:

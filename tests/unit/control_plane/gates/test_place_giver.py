@@ -282,3 +282,16 @@ def test_pods_come_by_priority_and_a_refused_one_stops_nobody() -> None:
     keeper.pod_seen(waiting_pod("high", cpu=4, priority=9), 1)
     keeper.pod_seen(waiting_pod("large", cpu=5, priority=99), 1)
     assert given(keeper.decide(1)) == {"high": ("a",)}
+
+
+@pytest.mark.parametrize("relabels", [True, False])
+def test_a_late_label_matters_to_pods_that_follow_it_or_will(relabels) -> None:
+    keeper = keeper_of("a", "b", "c", relabels=relabels)
+    term = {"matchExpressions": [{"key": "zone", "operator": "DoesNotExist"}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    keeper.pod_seen(waiting_pod("terms", cpu=7, spec={"affinity": {"nodeAffinity": required}}), 1)
+    keeper.pod_seen(waiting_pod("plain", cpu=7), 1)
+    keeper.pod_seen(let_go("open", ["a"], cpu=2), 1)
+    keeper.pod_seen(bound("bound", "b", cpu=2), 1)
+    pods = {pod.watched.pod.name for pod in keeper.giver.pods_for_late_labels()}
+    assert pods == ({"open", "terms"} if relabels else {"open"})

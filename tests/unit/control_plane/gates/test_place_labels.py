@@ -115,6 +115,40 @@ def test_what_is_written_is_what_is_wished_whatever_comes_between(seed) -> None:
         assert world.own.nodes_with(key) == {name for name, wished in present if wished == key}
 
 
+def test_a_label_that_names_an_old_version_is_asked_for_again_once_the_node_is_seen() -> None:
+    own = PlaceLabels()
+    wishes = [("a", f"{PLACE_LABEL}p")]
+    own.seen("a", {}, "1")
+    (label,) = own.to_write(wishes)
+    assert label.version == "1"
+    own.refused(label, is_outdated=True)
+    assert own.to_write(wishes) == []
+    own.seen("a", {}, "2")
+    (label,) = own.to_write(wishes)
+    assert label.version == "2"
+
+    # it was seen before the answer came
+    own.seen("a", {}, "3")
+    own.refused(label, is_outdated=True)
+    (label,) = own.to_write(wishes)
+    assert label.version == "3"
+
+    # nothing is seen for long
+    own.refused(label, is_outdated=True)
+    own.ask_refused_again()
+    assert own.to_write(wishes) == [label]
+
+
+def test_a_label_that_is_refused_for_another_reason_waits_though_the_node_changes() -> None:
+    own = PlaceLabels()
+    wishes = [("a", f"{PLACE_LABEL}p")]
+    own.seen("a", {}, "1")
+    (label,) = own.to_write(wishes)
+    own.refused(label)
+    own.seen("a", {}, "2")
+    assert own.to_write(wishes) == []
+
+
 def test_requests_that_are_forgotten_are_made_again() -> None:
     own = PlaceLabels()
     (label,) = own.to_write([("a", f"{PLACE_LABEL}p")])

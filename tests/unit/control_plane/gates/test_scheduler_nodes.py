@@ -10,9 +10,11 @@ from alignup.control_plane.gates.scheduler_nodes import SchedulerNodes
 from alignup.control_plane.gates.scheduler_rules import UNSELECTED, NodeLoad
 from alignup.control_plane.gates.waiting_pods import PLACE_LABEL
 from alignup.records import replace
-from inputs.keepers import ROOM, given, keeper_of, node
+from inputs.keepers import ROOM, given, keeper_of, let_go, node
 from inputs.waiting_pods import GATED_READER, waiting_pod
 from inputs.watched_objects import pod_object
+
+EAST = {"zone": "east"}
 
 
 def test_the_sums_of_all_bound_pods_count() -> None:
@@ -47,6 +49,28 @@ def test_what_is_free_changes_with_the_pods_and_with_the_node() -> None:
     nodes.gone("b")
     nodes.gone("b")
     assert nodes.part_of(pod) == 3 / 7
+
+
+def test_nodes_that_may_take_a_pod_are_those_that_would_if_they_were_empty() -> None:
+    nodes = SchedulerNodes()
+    for made in (node("full"), node("cordoned", is_unschedulable=True), node("east", labels=EAST)):
+        nodes.seen(made)
+    nodes.load("full").add(waiting_pod("old", cpu=7).watched.pod)
+    pod = waiting_pod("p", cpu=4)
+    assert nodes.that_may_take([pod]) == ["full", "east"]
+    assert nodes.that_may_take([waiting_pod("q", cpu=8)]) == []
+    assert nodes.that_may_take([]) == []
+
+    # one that follows its label would find it there
+    assert nodes.that_may_take([let_go("p", ["full"], cpu=4)]) == ["full", "east"]
+
+    different = [waiting_pod(f"p{number}", cpu=4, spec=selecting(number)) for number in range(21)]
+    assert nodes.that_may_take(different[:20]) == []
+    assert nodes.that_may_take(different) == ["full", "cordoned", "east"]
+
+
+def selecting(number: int) -> dict[str, object]:
+    return {"nodeSelector": {"number": str(number)}}
 
 
 @pytest.mark.parametrize(("pods", "most"), [(1, 0), (2, 1), (3, 2), (110, 6)])
