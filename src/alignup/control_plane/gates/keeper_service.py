@@ -221,17 +221,6 @@ class KeeperService:
             self._note_group_kinds()
             self._gathering.event()
 
-        def seen(pod: WatchedPod | WaitingPod) -> None:
-            if isinstance(pod, WaitingPod):
-                self._look_for_other_leader(pod.seen_by)
-            is_news = keeper.is_news(pod)
-            if is_news:
-                self.observed.pod_seen(pod, self.clock())
-            keeper.pod_seen(pod, self.clock())
-            self._note_group_kinds()
-            if is_news:
-                self._gathering.event()
-
         def gone(pod: WatchedPod | WaitingPod) -> None:
             watched = pod.watched if isinstance(pod, WaitingPod) else pod
             self.observed.pod_gone(watched.pod.uid, self.clock())
@@ -245,7 +234,19 @@ class KeeperService:
                 self.watch.look_for(pod.pod)
             self._gathering.event()
 
-        return Calls(listed, seen, gone)
+        return Calls(listed, self._pod_seen, gone)
+
+    def _pod_seen(self, pod: WatchedPod | WaitingPod) -> None:
+        if isinstance(pod, WaitingPod):
+            self._look_for_other_leader(pod.seen_by)
+
+        is_news = self.keeper.is_news(pod)
+        if is_news:
+            self.observed.pod_seen(pod, self.clock())
+        self.keeper.pod_seen(pod, self.clock())
+        if is_news:
+            self._note_group_kinds()
+            self._gathering.event()
 
     def _look_for_other_leader(self, seen_by: str) -> None:
         """Doubt that this process leads where another one has written into an object in its term.
