@@ -26,7 +26,8 @@ from alignup.cli.program import program
 from alignup.control_plane.api_server.api_client import TOPOLOGIES
 from alignup.control_plane.api_server.leader import LEADER
 from alignup.control_plane.gates.placeholders import NAMESPACE
-from alignup.control_plane.serving import GRACE, tls_context
+from alignup.control_plane.process import GRACE
+from alignup.control_plane.serving import tls_context
 from alignup.kubernetes.groups import GROUP_OBJECTS
 from alignup.text.documents import read_documents
 from alignup.version import VERSION

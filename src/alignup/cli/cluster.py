@@ -112,14 +112,14 @@ def extender(
 
 async def serve_extender(settings: Serving, api: Api) -> None:
     """Serve until told to end."""
-    from alignup.control_plane import serving
+    from alignup.control_plane import process, serving
     from alignup.control_plane.api_server.leader import Leader, label_leader
     from alignup.control_plane.scheduler.cluster_state import ClusterState
     from alignup.control_plane.scheduler.extender_answers import Answers
     from alignup.control_plane.scheduler.extender_server import make_app
     from alignup.control_plane.scheduler.extender_service import Extender
 
-    address = serving.address(settings.listen)
+    address = process.address(settings.listen)
     host, _ = address
     context = serving.tls_context(settings.tls_cert, settings.tls_key, settings.client_ca)
     certificate = None
@@ -155,7 +155,7 @@ async def serve_extender(settings: Serving, api: Api) -> None:
     )
 
     needs_certificate = settings.client_ca is not None
-    binds = needs_certificate or settings.insecure_bind or serving.is_loopback(host)
+    binds = needs_certificate or settings.insecure_bind or process.is_loopback(host)
     ends = dict if certificate is None else certificate.ends
     app = make_app(extender, needs_certificate=needs_certificate, binds=binds, ends=ends)
     serving.trace(app, "alignup-extender", api.complain)
@@ -165,7 +165,7 @@ async def serve_extender(settings: Serving, api: Api) -> None:
 
     renewal = None if certificate is None else asyncio.create_task(certificate.keep())
     try:
-        await serving.run_until_told(
+        await process.run_until_told(
             extender.run(), lambda: click.echo(f"listening on {host}:{port}")
         )
     finally:
@@ -234,8 +234,8 @@ def fleet(
 
         node_labels[key] = value
 
+    from alignup.control_plane.process import address
     from alignup.control_plane.publishers.fleet import catalog_nodes, read_fleet
-    from alignup.control_plane.serving import address
 
     listen_address = None if listen is None else address(listen)
     if (nodes is None) == (machine is None):
@@ -277,8 +277,9 @@ async def serve_fleet(
     api: Api,
 ) -> None:
     """Be the kubelets until told to end; `settings` are what `Fleet` takes."""
+    from alignup.control_plane.process import run_until_told
     from alignup.control_plane.publishers.fleet import Fleet, make_app
-    from alignup.control_plane.serving import run_until_told, serve
+    from alignup.control_plane.serving import serve
 
     async with AsyncExitStack() as stack:
         fleet = Fleet(api, nodes, **settings)
@@ -325,8 +326,8 @@ def reconcile(
     the extender prevents that. Runs until SIGTERM.
     """
     need_extra("cluster")
+    from alignup.control_plane.process import run_until_told
     from alignup.control_plane.scheduler.reconcile import Reconciler, Rules
-    from alignup.control_plane.serving import run_until_told
 
     rules = Rules(frozenset(reasons), backoff, longest, limit)
 
@@ -388,13 +389,13 @@ def rebalance(
         raise click.UsageError("POD.yaml files need --nodes; --continuous needs --apply")
 
     need_extra("cluster")
+    from alignup.control_plane.process import run_until_told
     from alignup.control_plane.scheduler.ask import ask
     from alignup.control_plane.scheduler.rebalance import (
         apply_plan,
         plan_cluster,
         rebalance_for_ever,
     )
-    from alignup.control_plane.serving import run_until_told
 
     async def work(api: Api) -> bool:
         if continuous:

@@ -105,8 +105,8 @@ async def keep(settings: Keeping, api: Api) -> None:
     from alignup.control_plane.gates.reasons import ReasonWriter
     from alignup.control_plane.gates.status_server import serving
     from alignup.control_plane.gates.waiting_pods import GatedPodReader
+    from alignup.control_plane.process import address, run_until_told
     from alignup.control_plane.scheduler.cluster_state import ClusterState
-    from alignup.control_plane.serving import address, run_until_told
 
     where = address(settings.listen)
     namespace, _, name = settings.lease.partition("/")

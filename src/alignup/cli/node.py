@@ -558,8 +558,8 @@ def publish(
     need_extra("kubelet")  # without PodResources there are no devices, and pods that are gone stay
     need_text("--name", name)
     from alignup.cli.cluster import run_in_cluster
+    from alignup.control_plane.process import run_until_told
     from alignup.control_plane.publishers.publish import publish_node, read_running
-    from alignup.control_plane.serving import run_until_told
 
     read = partial(read_running, root, config)
 

@@ -1,7 +1,6 @@
-"""Runs an HTTP application, perhaps over TLS, until the process is told to end.
+"""Serves an HTTP application, perhaps over TLS.
 
-Its background work runs beside it. Questions are traced by OpenTelemetry where its variables
-`OTEL_*` ask for it (`trace`).
+Questions are traced by OpenTelemetry where its variables `OTEL_*` ask for it (`trace`).
 
 Certificates are read again when their files change: a Secret of Kubernetes changes its mounted
 files while the process runs. Connections that begin after a change get the new certificate, and are
@@ -16,7 +15,6 @@ import asyncio
 import os
 import re
 import resource
-import signal
 import socket
 import ssl
 import time
@@ -24,7 +22,6 @@ from binascii import a2b_base64
 from contextlib import suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,11 +30,10 @@ from aiohttp import web
 from alignup.errors import InputError, system_errors, text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable
 
     from aiohttp.typedefs import Handler
 
-_HIGHEST_PORT = 65535
 # At once, and with few descriptors as many as a quarter of these; the one that has been idle for
 # the longest makes room for another.
 MOST_CONNECTIONS: Final = 512
@@ -51,8 +47,6 @@ _HANDSHAKE_SECONDS: Final = 10.0
 _LAST_ANSWERS: Final = 5.0
 # Variables that name where spans go.
 _ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-# Seconds from a signal to the end, whatever is under way; Kubernetes gives a pod 30.
-GRACE: Final = 20
 
 _LOOK_SECONDS: Final = 10.0
 _SOON: Final = 7 * 86400.0
@@ -74,31 +68,6 @@ _REST: Final = 0x7F
 
 # What the span of the request that is being answered tells of it: its handler adds that.
 ABOUT: Final[ContextVar[dict[str, str]]] = ContextVar("about")
-
-
-def address(text: str) -> tuple[str, int]:
-    """Return host and port of `HOST:PORT`; an IPv6 host is in brackets; port 0 is any free one.
-
-    Raises:
-        InputError: it is no such text.
-    """
-    host, _, port = text.rpartition(":")
-    # without which the empty name would be all addresses
-    host = host.removeprefix("[").removesuffix("]")
-    # more digits than the highest port has can be more than Python makes a number of
-    is_port = port.isdecimal() and port.isascii() and len(port) <= len(str(_HIGHEST_PORT))
-    if not host or not is_port or int(port) > _HIGHEST_PORT:
-        raise InputError.at("--listen", "HOST:PORT", text)
-
-    return host, int(port)
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach an address."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def tls_context(
@@ -422,42 +391,3 @@ async def serve(
 
     listening.append(server)
     return runner, int(server.sockets[0].getsockname()[1])
-
-
-def end_on_signals(end: Callable[[], object]) -> None:
-    """Call a function at SIGTERM or SIGINT.
-
-    When that has not ended the process in time, the kernel does (SIGALRM).
-    """
-
-    def told() -> None:
-        signal.alarm(GRACE)
-        end()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, told)
-
-
-async def run_until_told(
-    work: Coroutine[Any, Any, None], started: Callable[[], None] = lambda: None
-) -> None:
-    """Run until the work ends, or the process gets SIGTERM or SIGINT, which end it in order.
-
-    Args:
-        work: runs for ever, or raises.
-        started: called once signals are heard.
-    """
-    loop = asyncio.get_running_loop()
-    task = asyncio.create_task(work)
-    end_on_signals(task.cancel)
-    started()
-
-    try:
-        await asyncio.wait({task})
-        if not task.cancelled():
-            task.result()
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(number)

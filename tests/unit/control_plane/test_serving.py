@@ -1,6 +1,5 @@
-"""Servers and their processes.
+"""Servers: what clients do wrong is a line of their log.
 
-A process ends when it is told to, whatever it does, and what clients do wrong is a line of its log.
 Certificates are read again when their files change, and one that ends soon is complained of.
 """
 
@@ -10,7 +9,6 @@ import asyncio
 import json
 import os
 import shutil
-import signal
 import socket
 import ssl
 import struct
@@ -36,41 +34,12 @@ needs_openssl = pytest.mark.skipif(
     shutil.which("openssl") is None, reason="openssl makes the certificates"
 )
 
-# what is still under way when the process is told to end; without a bound each of them would go on
-BUSY = {
-    "a task that does not end": """
-async def work():
-    while True:
-        try:
-            await asyncio.sleep(3600)
-        except asyncio.CancelledError:
-            pass
-""",
-    "a thread": """
-async def work():
-    await asyncio.to_thread(time.sleep, 3600)
-""",
-    "a clean-up": """
-async def work():
-    try:
-        await asyncio.sleep(3600)
-    finally:
-        await asyncio.sleep(3600)
-""",
-}
-PROGRAM = """
-import asyncio, time
-from alignup.control_plane import serving
-serving.GRACE = 1
-{work}
-asyncio.run(serving.run_until_told(work(), lambda: print("runs", flush=True)))
-"""
-
 SERVER = """
 import asyncio
 from aiohttp import web
 from alignup.cli.agent import start_logging
-from alignup.control_plane.serving import run_until_told, serve
+from alignup.control_plane.process import run_until_told
+from alignup.control_plane.serving import serve
 start_logging("{form}", "info")
 async def work():
     runner, port = await serve(web.Application(), ("127.0.0.1", 0))
@@ -81,18 +50,6 @@ async def work():
         await runner.cleanup()
 asyncio.run(run_until_told(work()))
 """
-
-
-@pytest.mark.parametrize("busy", BUSY)
-def test_a_process_that_is_told_to_end_ends(busy: str) -> None:
-    """Whatever is under way."""
-    with subprocess.Popen(  # noqa: S603  # ours
-        [sys.executable, "-c", PROGRAM.format(work=BUSY[busy])], stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "runs\n"
-        process.terminate()
-        assert process.wait(60) == -signal.SIGALRM
 
 
 @pytest.mark.parametrize("form", ["text", "json"])

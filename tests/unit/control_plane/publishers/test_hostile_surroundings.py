@@ -24,8 +24,8 @@ from aiohttp import web
 from alignup import Node, read_machine
 from alignup.control_plane.api_server import api_client, watch
 from alignup.control_plane.api_server.api_client import TOPOLOGIES, Pauses
+from alignup.control_plane.process import run_until_told
 from alignup.control_plane.publishers.publish import publish_node, published_object, read_running
-from alignup.control_plane.serving import run_until_told
 from alignup.errors import InputError
 from alignup.kubelet import pod_resources_client
 from alignup.kubelet.node_resource_topology.report import HOLDINGS, NODE
