@@ -1,16 +1,8 @@
 """The keeper but for its decisions: it follows the cluster, and writes what was decided.
 
-Only the leader writes. **A late patch of a leader that was stopped** would let a pod go to a node
-that a later leader has given to another one. So every patch of a pod names the version that was
-read, and a new leader first writes an annotation into each pod that waits: what was sent before is
-then refused by the server, however late it comes (`_fence`). It need not where the leader before
-gave the lease back: all that it had sent was answered, and nothing of earlier ones was to come.
-
-**A late label of a node** would do the same to a pod that follows its label. So it names the
-version of the node, and where there are such pods, a new leader writes into nodes, too
-(`_fence_labels`): into those only that would take such a pod if they were empty. Any other one has
-changed since it was given to the pod, if it ever was: what was sent then names an older version.
-The annotation stays: a process that was stopped sees by it that another one leads.
+Only the leader writes, and what an earlier one sent is made void first (`fence`). It need not be
+where the leader before gave the lease back: all that it had sent was answered, and nothing of
+earlier ones was to come.
 """
 
 from __future__ import annotations
@@ -22,14 +14,14 @@ from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
 from alignup.control_plane.api_server import api_client
 from alignup.control_plane.api_server.objects import PLACE
 from alignup.control_plane.api_server.watch import Backoff, Calls, Follower
 from alignup.control_plane.gates.decisions import Label, Release, patch_of
+from alignup.control_plane.gates.fence import Fence
 from alignup.control_plane.gates.gathering import Gathering
 from alignup.control_plane.gates.keeper_metrics import KeeperMetrics
+from alignup.control_plane.gates.patches import Patches
 from alignup.control_plane.gates.status_server import metrics_text
 from alignup.control_plane.gates.waiting_pods import (
     SEEN_BY,
@@ -38,15 +30,17 @@ from alignup.control_plane.gates.waiting_pods import (
     WaitingPod,
 )
 from alignup.control_plane.scheduler.cluster_watch import NOT_LISTED, ClusterWatch, Feed
-from alignup.errors import AlignupError, InputError
+from alignup.errors import AlignupError
 from alignup.kubernetes.groups import GROUP_OBJECTS
 from alignup.kubernetes.node_fit import NodeObject, node_of_wire
-from alignup.kubernetes.wire import Metadata, NodeMetadataWire, NodeWire
+from alignup.kubernetes.wire import NodeMetadataWire, NodeWire
 from alignup.records import Record
 from alignup.text.json_text import decode_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable
+    from collections.abc import Callable, Coroutine
+
+    import msgspec
 
     from alignup.control_plane.api_server.leader import Leader
     from alignup.control_plane.api_server.objects import WatchedPod
@@ -66,28 +60,8 @@ _LONGEST_PAUSE: Final = 1.0
 # Seconds between two looks at why pods wait.
 _LOOK_SECONDS: Final = 1.0
 
-# Requests under way at once.
-_MOST_REQUESTS: Final = 32
-
-# Seconds after which a patch is not sent again where a webhook fails each time.
-_WEBHOOK_SECONDS: Final = 60.0
-
-# Answers that can be about one object, and the same for good: what it says is refused, or somebody
-# who is asked about it does not answer the server.
-_OF_OBJECTS: Final = frozenset({400, 409, 413, 422, 500})
-
 # Letters of the name of a node, at most.
 _LONGEST_NAME: Final = 253
-
-# What no leader is called is not asked about, and of other names so many are remembered.
-_LONGEST_LEADER: Final = 512
-_MOST_LEADERS: Final = 1_000
-
-
-class _Written(msgspec.Struct):
-    """What a server answers that has changed an object."""
-
-    metadata: Metadata
 
 
 class WatchedNode(Record):
@@ -108,12 +82,11 @@ def decode_node(data: bytes | msgspec.Raw | NodeWire) -> WatchedNode:
     return WatchedNode(node_of_wire(wire, "a Node"), annotations.get(SEEN_BY, ""))
 
 
-def _touched(pod: WaitingPod) -> tuple[str, dict[str, None]]:
+def _touched(pod: WaitingPod) -> tuple[str, tuple[str, ...]]:
     """Return the path of a pod that waits, and the annotations that it is to have no more."""
     path = api_client.pod_path(pod.watched.pod.namespace, pod.watched.pod.name)
-    if len(pod.planned) > _LONGEST_NAME:  # no keeper's, and it may be too long to be kept
-        return path, {PLACE: None}
-    return path, {}
+    # no keeper's, and it may be too long to be kept
+    return path, (PLACE,) if len(pod.planned) > _LONGEST_NAME else ()
 
 
 class KeeperService:
@@ -154,18 +127,17 @@ class KeeperService:
         # The newest term in which nothing of earlier leaders is still to come.
         self._fenced_term = 0
         self._until_next_try = Backoff(api.pauses)
-        # What earlier leaders have written into pods, as it was when this term began.
-        self._earlier: set[str] = set()
-        # What another process has written so since: it leads, if the lease says so.
-        self._doubts: set[str] = set()
+        seconds = None
         if leader is not None:
             leader.settle = self._settle
+            seconds = leader.terms.lease - leader.terms.renew
+        self._patches = Patches(api, seconds, self._now)
+        self._fence = None
+        if leader is not None:
+            self._fence = Fence(api, leader, self._patches, self._now)
 
         self._gathering = Gathering(_GATHERING, _LONGEST_PAUSE)
         self._requests: set[asyncio.Task[None]] = set()
-        self._turns = asyncio.Semaphore(_MOST_REQUESTS)
-        # Whether a request of this term was given up that the server may still carry out.
-        self._has_unanswered = False
         # By key, the labels that are being written.
         self._labelling: dict[str, set[asyncio.Task[None]]] = {}
         # By kind, set once a pod has named such an object: most clusters have none.
@@ -179,6 +151,9 @@ class KeeperService:
             clock=self.clock,
             reported=self._reported,
         )
+
+    def _now(self) -> float:
+        return self.clock()
 
     def _reported(self, names: list[str]) -> None:
         if self.keeper.reported(names):
@@ -249,20 +224,8 @@ class KeeperService:
             self._gathering.event()
 
     def _look_for_other_leader(self, seen_by: str) -> None:
-        """Doubt that this process leads where another one has written into an object in its term.
-
-        The clock of a machine that is paused stands still, so that the process goes on as if it
-        led, with pods and nodes as the next leader has left them.
-
-        Args:
-            seen_by: what stands in a pod, or a node; empty: nothing.
-        """
-        if self._leader is None or not seen_by:
-            return
-        is_own = seen_by.startswith(f"{self._leader.identity}/")
-        is_leader = not is_own and len(seen_by) <= _LONGEST_LEADER
-        if is_leader and seen_by not in self._earlier:
-            self._doubts.add(seen_by)
+        if self._fence is not None:
+            self._fence.seen(seen_by)
 
     def _note_group_kinds(self) -> None:
         for kind in self.keeper.groups.object_kinds:
@@ -336,8 +299,8 @@ class KeeperService:
         self._synced()
         while True:
             await self._gathering.pause()
-            if self._doubts and self._leader is not None:
-                await self._confirm(self._leader)
+            if self._fence is not None:
+                await self._fence.confirm()
             if not self.leads:
                 self.keeper.stand_by(self.clock())
                 self.observed.stood_by()
@@ -348,13 +311,6 @@ class KeeperService:
                 self.observed.decided(decisions, now)
                 for decision in decisions:
                     self._start(decision)
-
-    async def _confirm(self, leader: Leader) -> None:
-        """Let the lease say whether this process leads; what it clears up is not asked again."""
-        doubts, self._doubts = self._doubts, set()
-        await leader.confirm()
-        if leader.leads and len(self._earlier) + len(doubts) <= _MOST_LEADERS:
-            self._earlier |= doubts
 
     async def _look_around(self) -> None:
         """Find out in turn what pods wait for, for metrics, and warn of pods without a gate."""
@@ -367,27 +323,13 @@ class KeeperService:
 
     async def _begin_term(self) -> None:
         """Make sure that nothing of an earlier leader is still to come, if this process leads."""
-        leader = self._leader
-        if leader is None or not leader.leads:
+        leader, fence = self._leader, self._fence
+        if leader is None or fence is None or not leader.leads:
             return
 
         term = leader.term
         try:
-            await self.watch.pods.list_again()
-            self.keeper.begin_term(self.clock())
-            # what this process itself sent when it led before may be under way, too
-            is_fenced = leader.was_handed_over and not self._requests and not self._has_unanswered
-            if not is_fenced:
-                await self._fence(leader)
-                await self.watch.pods.list_again()
-
-            # the place of a pod that follows a label stands in nodes, too: there is mostly none, as
-            # others with the gate come to nodes by name, and those without it are soon bound
-            if self.keeper.giver.pods_for_late_labels():
-                await self.watch.nodes.list_again()
-                if not is_fenced:
-                    await self._fence_labels(leader)
-                    await self.watch.nodes.list_again()
+            await self._list_and_fence(leader, fence)
         except AlignupError as error:
             self.api.complain(str(error))
             await self._until_next_try.pause()
@@ -397,116 +339,37 @@ class KeeperService:
         if leader.term != term:
             return
 
-        self._earlier = {pod.seen_by for pod in self.keeper.pods.gated}
+        fence.begin(pod.seen_by for pod in self.keeper.pods.gated)
         self._term = self._fenced_term = term
-        self._has_unanswered = False
+        self._patches.has_unanswered = False
 
-    async def _fence(self, leader: Leader) -> None:
-        """Write into each pod that waits, so that a patch which names an older version is refused.
-
-        Raises:
-            ApiError: as `_write_into`.
-        """
-        await self._write_into("pods that wait", map(_touched, self.keeper.pods.gated), leader)
-
-    async def _fence_labels(self, leader: Leader) -> None:
-        """Write into nodes, so that a label which names an older version is refused.
+    async def _list_and_fence(self, leader: Leader, fence: Fence) -> None:
+        """List what earlier leaders have left, and make void what they may still send.
 
         Raises:
-            ApiError: as `_write_into`.
+            AlignupError: that cannot be done.
         """
-        paths = [
-            api_client.object_path(api_client.NODES, name)
-            for name in self.keeper.nodes_for_late_labels()
-        ]
-        await self._write_into("nodes", ((path, {}) for path in paths), leader)
+        await self.watch.pods.list_again()
+        self.keeper.begin_term(self.clock())
+        # what this process itself sent when it led before may be under way, too
+        has_sent = self._requests or self._patches.has_unanswered
+        is_fenced = leader.was_handed_over and not has_sent
+        if not is_fenced:
+            pods = dict(map(_touched, self.keeper.pods.gated))
+            await fence.write_into("pods that wait", pods)
+            await self.watch.pods.list_again()
 
-    async def _write_into(
-        self, kind: str, objects: Iterable[tuple[str, dict[str, None]]], leader: Leader
-    ) -> None:
-        """Write into objects that this process leads.
-
-        One into which the server lets nobody write stops no other: a patch of an earlier leader
-        would be one more.
-
-        Args:
-            kind: what they are, in words.
-            objects: their paths, and the annotations that each is to have no more.
-            leader: of this process.
-
-        Raises:
-            ApiError: the server takes it from this process for none of them, or this one leads no
-                more.
-        """
-        term = leader.term
-        mark = {SEEN_BY: f"{leader.identity}/{term}"}
-        said: set[int] = set()
-        answers = await asyncio.gather(
-            *(
-                self._touch(path, {**removed, **mark}, leader, term, said)
-                for path, removed in objects
-            )
-        )
-        if not leader.leads or leader.term != term:
-            raise api_client.ApiError("this process did not lead for long enough to begin")
-
-        refusals = [answer for answer in answers if answer is not None]
-        _LOG.info(
-            "%d %s were written into, as a new leader does", len(answers) - len(refusals), kind
-        )
-        if not refusals:
+        # the place of a pod that follows a label stands in nodes, too: there is mostly none, as
+        # others with the gate come to nodes by name, and those without it are soon bound
+        if not self.keeper.giver.pods_for_late_labels():
             return
 
-        if len(refusals) == len(answers) and any(
-            error.status not in _OF_OBJECTS for error in refusals
-        ):
-            raise refusals[0]
-        self.api.complain(
-            f"{len(refusals)} of {len(answers)} {kind} cannot be written into: {refusals[0]}"
-        )
-
-    async def _touch(
-        self,
-        path: str,
-        annotations: dict[str, str | None],
-        leader: Leader,
-        term: int,
-        said: set[int],
-    ) -> api_client.ApiError | None:
-        """Write into an object that this process leads, until the server takes or refuses it.
-
-        Return the refusal; None: it was taken, or this process leads no more.
-
-        Args:
-            path: that of the object.
-            annotations: what is written.
-            leader: of this process.
-            term: in which it is written.
-            said: the statuses of passing errors that were complained of.
-        """
-        body = msgspec.json.encode({"metadata": {"annotations": annotations}})
-        seconds = leader.terms.lease - leader.terms.renew
-        until = float("inf")
-        backoff = Backoff(self.api.pauses)
-        while leader.leads and leader.term == term:
-            try:
-                async with self._turns:
-                    # from its first turn on: of many objects some wait long for theirs
-                    until = min(until, self.clock() + leader.terms.lease)
-                    with api_client.accepting(api_client.MISSING):
-                        await self._send(path, body, seconds)
-            except api_client.ApiError as error:
-                is_late = self.clock() >= until and error.status in _OF_OBJECTS
-                if is_late or not error.is_passing:
-                    return error
-                if error.status not in said:
-                    said.add(error.status)
-                    self.api.complain(str(error))
-                await backoff.pause()
-            else:
-                break
-
-        return None
+        await self.watch.nodes.list_again()
+        if not is_fenced:
+            names = self.keeper.nodes_for_late_labels()
+            paths = [api_client.object_path(api_client.NODES, name) for name in names]
+            await fence.write_into("nodes", dict.fromkeys(paths, ()))
+            await self.watch.nodes.list_again()
 
     async def _settle(self) -> bool:
         """Wait for the requests under way.
@@ -518,7 +381,7 @@ class KeeperService:
 
         leader = self._leader
         is_fenced = leader is None or leader.was_handed_over or leader.term == self._fenced_term
-        return is_fenced and not self._has_unanswered
+        return is_fenced and not self._patches.has_unanswered
 
     def _start(self, decision: Decision) -> None:
         """Carry a decision out; labels come first among decisions of the same moment."""
@@ -548,7 +411,7 @@ class KeeperService:
             if isinstance(decision, Release) and decision.label in self._labelling:
                 await asyncio.wait(self._labelling[decision.label])
 
-            async with self._turns:
+            async with self._patches.turns:
                 if not self._is_in(term):  # it has waited: whoever leads now looks at all anew
                     return
                 if isinstance(decision, Label):
@@ -561,68 +424,11 @@ class KeeperService:
         if not is_done:  # else what was written comes as an event
             self._gathering.event()
 
-    async def _write(self, path: str, body: dict[str, Any]) -> None:
-        """Patch an object, again and again where the server does not answer, while this one leads.
-
-        Where a webhook fails each time, that has an end: nothing of what was sent can come about
-        later. Of any other answer of a server that fails, or of none, that is not certain.
-
-        Raises:
-            ApiError: the server refuses, or a webhook fails for long, or this process does not lead
-                any more.
-        """
-        seconds = None
-        if self._leader is not None:
-            seconds = self._leader.terms.lease - self._leader.terms.renew
-
-        encoded = msgspec.json.encode(body)
-        term = self._term
-        backoff = Backoff(self.api.pauses)
-        is_unanswered = False
-        until = self.clock() + _WEBHOOK_SECONDS
-        while True:
-            try:
-                return await self._send(path, encoded, seconds)
-            except api_client.ApiError as error:
-                if error.status == api_client.CONFLICT:  # so is what was not answered
-                    raise
-
-                is_unanswered |= not error.is_refusal
-                is_over = not error.is_passing or (
-                    error.is_webhooks and not is_unanswered and self.clock() >= until
-                )
-                if not is_over and self._is_in(term):
-                    self.api.complain(str(error))
-                    await self._pause(backoff)
-                if is_over or not self._is_in(term):
-                    self._has_unanswered |= is_unanswered
-                    raise
-
-    async def _pause(self, backoff: Backoff) -> None:
-        """Wait before a request is sent once more, and let others have the turn."""
-        self._turns.release()
-        try:
-            await backoff.pause()
-        finally:
-            await self._turns.acquire()
-
-    async def _send(self, path: str, encoded: bytes, seconds: float | None) -> None:
-        """Patch an object once.
-
-        Raises:
-            ApiError: the server refuses, or there is no answer, or not that of such a server.
-        """
-        text = await self.api.request("PATCH", path, encoded, seconds=seconds)
-        try:
-            decode_json(text, "the object that was patched", kind=_Written)
-        except InputError as error:
-            raise api_client.ApiError(f"PATCH {path}: {error}") from error
-
     async def _write_label(self, label: Label) -> bool:
         """Change a label of a node; return whether the server has done so."""
         path = api_client.object_path(api_client.NODES, label.node)
         try:
-            await self._write(path, patch_of(label))
+            await self._patches.send(path, patch_of(label), partial(self._is_in, self._term))
         except api_client.ApiError as error:
             # kubelets write into their nodes: the newest version is seen soon
             is_outdated = error.status == api_client.CONFLICT
@@ -643,7 +449,7 @@ class KeeperService:
 
         path = api_client.pod_path(pod.watched.pod.namespace, pod.watched.pod.name)
         try:
-            await self._write(path, patch_of(decision))
+            await self._patches.send(path, patch_of(decision), partial(self._is_in, self._term))
         except api_client.ApiError as error:
             if not self.leads:
                 return False  # whoever leads next looks at all pods first

@@ -768,13 +768,13 @@ def test_a_pod_whose_turn_comes_late_is_written_into_again_after_an_error() -> N
             await there.stub.put(PODS, gated_object(name, cpu=7))
         leader = Leader(there.api, "alignup", "gates", "first", terms=Terms(60, 40.0, 0.1))
         service = there.service(leader=leader)
-        service._turns = asyncio.Semaphore(0)
+        service._patches.turns = asyncio.Semaphore(0)
         async with running(service.run()):
-            await until(lambda: service._turns.locked() and service._turns._waiters)
+            await until(lambda: service._patches.turns.locked() and service._patches.turns._waiters)
             begun = service.clock()
             service.clock = lambda: begun + 100.0
             there.stub.refused_writes[PODS] = [500, 500]
-            service._turns.release()
+            service._patches.turns.release()
             await until(lambda: service.leads)
             for name in ("large", "larger"):
                 assert SEEN_BY in there.pod(name)["metadata"]["annotations"]
@@ -866,11 +866,11 @@ def test_what_waits_for_its_turn_is_not_sent_by_one_who_leads_no_more() -> None:
         service = there.service(leader=leader)
         async with running(service.run()):
             await until(lambda: service.leads)
-            service._turns = asyncio.Semaphore(0)
+            service._patches.turns = asyncio.Semaphore(0)
             await there.stub.put(PODS, gated_object("p", cpu=4))
             await until(lambda: service._requests)
             leader._renewed = float("-inf")
-            service._turns.release()
+            service._patches.turns.release()
             await until(lambda: not service._requests)
             assert there.is_gated("p")
             assert ("PATCH", pod_path("default", "p")) not in there.stub.requests
@@ -882,7 +882,7 @@ def test_pods_that_the_server_cannot_change_keep_no_other_from_its_turn() -> Non
     @with_cluster("a", "b")
     async def _(there: Cluster) -> None:
         service = there.service()
-        service._turns = asyncio.Semaphore(1)
+        service._patches.turns = asyncio.Semaphore(1)
         fail_writes_of(there, "refused", 500)
         async with running(service.run()):
             await service.watch.synced()
