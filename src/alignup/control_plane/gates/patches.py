@@ -77,8 +77,9 @@ class Patches:
         """Patch an object, again and again where the server does not answer.
 
         Where a webhook fails each time, that has an end: nothing of what was sent can come about
-        later. Of any other answer of a server that fails, or of none, that is not certain. The
-        caller holds a turn, which others have while this one waits.
+        later. Of any other answer of a server that fails, or of none, that is not certain, and a
+        refusal that follows says nothing of what was sent before. The caller holds a turn, which
+        others have while this one waits.
 
         Args:
             path: that of the object.
@@ -92,16 +93,21 @@ class Patches:
         backoff = Backoff(self._api.pauses)
         is_unanswered = False
         until = self._clock() + _WEBHOOK_SECONDS
+        late_until = float("-inf")
         while True:
             try:
                 return await self.send_once(path, body)
             except api_client.ApiError as error:
-                if error.status == api_client.CONFLICT:  # so is what was not answered
+                if error.status in _OVER:
                     raise
 
-                is_unanswered |= not error.is_refusal
-                is_over = not error.is_passing or (
-                    error.is_webhooks and not is_unanswered and self._clock() >= until
+                now = self._clock()
+                if not error.is_refusal:
+                    is_unanswered = True
+                    late_until = now + _LATE_SECONDS
+
+                is_over = (not error.is_passing and now >= late_until) or (
+                    error.is_webhooks and not is_unanswered and now >= until
                 )
                 if not is_over and counts():
                     self._api.complain(str(error))
