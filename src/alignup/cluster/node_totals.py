@@ -37,7 +37,10 @@ _NOTHING_NEEDED: Final = np.iinfo(np.int64).min
 
 
 class Totals:
-    """Sums over whole nodes: `cpu` in thousandths, memory in bytes, devices in pieces.
+    """Sums over whole nodes: `cpu` in thousandths, memory in bytes, devices in pieces; and pods.
+
+    Attributes:
+        pods_left: by node, how many more pods its kubelet may run.
 
     Args:
         nodes: The nodes, with the pods that they hold.
@@ -45,14 +48,16 @@ class Totals:
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         allocatable_of_nodes = []
+        most_pods = []
         for node in nodes:
             devices = {
                 name: (pool.ledger.free | pool.ledger.given).bit_count()
                 for name, pool in node.pools.items()
             }
-            allocatable_of_nodes.append(
-                counted_amounts(node_limits(node.machine, node.config, devices).allocatable)
-            )
+            allocatable = node_limits(node.machine, node.config, devices).allocatable
+            allocatable_of_nodes.append(counted_amounts(allocatable))
+            own_pods = node.node_object.allocatable if node.node_object else {}
+            most_pods.append(own_pods.get("pods", allocatable["pods"]))
 
         self.resources = tuple(
             sorted({name for amounts in allocatable_of_nodes for name in amounts})
@@ -85,6 +90,8 @@ class Totals:
                 self._most[self._numbers[name], index] = _MORE_THAN_ANY
 
         self._left = self._most.copy()
+        self._most_pods = np.array(most_pods, np.int64)
+        self.pods_left = self._most_pods.copy()
         for index, node in enumerate(nodes):
             for pod in node.pods:
                 self.add(index, self.held(pod))
@@ -117,15 +124,16 @@ class Totals:
     def add(self, index: int, request: Ints | None) -> None:
         """Count what a pod requests that came to a node."""
         if request is not None:
-            self._change(index, np.minimum(request, _MOST_COUNTED))
+            self._change(index, np.minimum(request, _MOST_COUNTED), 1)
 
     def remove(self, index: int, request: Ints | None) -> None:
         """Subtract what a pod requests that left a node."""
         if request is not None:
-            self._change(index, -np.minimum(request, _MOST_COUNTED))
+            self._change(index, -np.minimum(request, _MOST_COUNTED), -1)
 
-    def _change(self, index: int, amounts: Ints) -> None:
-        """Let a node's pods request more, or less."""
+    def _change(self, index: int, amounts: Ints, pods: int) -> None:
+        """Let a node have more pods, or fewer, and these request more, or less."""
+        self.pods_left[index] -= pods
         amounts = amounts * self._is_known[index]
         self.used[index] += amounts
         self._left[:, index] -= amounts
@@ -146,11 +154,13 @@ class Totals:
 
     def fits(self, request: Ints | None, nodes: Ints | None = None) -> Truths:
         """Return which nodes have as much left as a pod requests; of some nodes, or of all."""
-        return _suffices(self._left if nodes is None else self._left.take(nodes, axis=1), request)
+        where = slice(None) if nodes is None else nodes
+        left = self._left if nodes is None else self._left.take(nodes, axis=1)
+        return _suffices(left, request) & (self.pods_left[where] > 0)
 
     def could_fit(self, request: Ints | None) -> Truths:
         """Return which nodes would have as much as a pod requests if they held no pods."""
-        return _suffices(self._most, request)
+        return _suffices(self._most, request) & (self._most_pods > 0)
 
     def score(
         self, request: Ints | None, strategy: str, nodes: Ints | None = None

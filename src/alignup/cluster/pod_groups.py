@@ -109,6 +109,7 @@ class TotalRoom:
     def __init__(self, totals: Totals) -> None:
         self._totals = totals
         self._left = totals.left
+        self._pods_left = totals.pods_left.copy()
 
     def most(self, pod: Pod) -> Ints:
         """See `Room`."""
@@ -118,14 +119,15 @@ class TotalRoom:
 
         asked = np.flatnonzero(request)
         counts = np.maximum(self._left[:, asked], 0) // request[asked]
-        most: Ints = counts.min(axis=1, initial=np.iinfo(np.int64).max)
-        return most
+        most: Ints = np.minimum(counts.min(axis=1, initial=np.iinfo(np.int64).max), self._pods_left)
+        return np.maximum(most, 0)
 
     def add(self, index: int, pod: Pod) -> None:
         """See `Room`."""
         request = self._totals.request(pod)
         assert request is not None  # noqa: S101  # there is room for it
         self._left[index] -= request
+        self._pods_left[index] -= 1
 
     def fresh(self) -> TotalRoom:
         """See `Room`."""

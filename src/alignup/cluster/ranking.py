@@ -24,7 +24,6 @@ from alignup.errors import ConfigError
 from alignup.explanations.cause import MOST_CAUSES, without_requests
 from alignup.koordinator.effective import pod_policy
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
-from alignup.kubernetes.node_fit import node_limits
 from alignup.kubernetes.pod import Container, Pod, is_pinned_memory
 from alignup.machine.bits import bit_numbers
 from alignup.providers.cpu.provider import SMT_ALIGNMENT_ERROR
@@ -264,8 +263,7 @@ def replicas_that_fit(nodes: Sequence[Node], pod: Pod) -> list[int]:
         copy = node.copy()
         totals = Totals([node])
         request = totals.request(pod)
-        most_pods = node_limits(node.machine, node.config, {}, node.node_object).allocatable["pods"]
-        most_replicas = min(MOST_PODS, most_pods) - len(node.pods)
+        most_replicas = MOST_PODS - len(node.pods)
 
         count = 0
         while count < most_replicas and totals.fits(request)[0]:

@@ -22,10 +22,11 @@ if TYPE_CHECKING:
     from alignup.cluster.cluster import Cluster, Ints, Truths
 
 _MILLI: Final = 1000
+_PODS: Final = "pods"
 
 
 class Shortage(Record):
-    """A resource that a node has too little of.
+    """A resource that a node has too little of; `pods`: as many run there as its kubelet takes.
 
     Attributes:
         request: CPUs in thousandths, memory in bytes, devices by number.
@@ -39,16 +40,23 @@ class Shortage(Record):
     @property
     def reason(self) -> str:
         """The default scheduler's words."""
+        if self.resource == _PODS:
+            return "Too many pods"
         return f"Insufficient {self.resource}"
 
     @property
     def cause(self) -> str:
         """A few words without amounts."""
+        if self.resource == _PODS:
+            return "too many pods"
         return f"too little {self.resource} in total"
 
     @property
     def message(self) -> str:
         """The amounts in words."""
+        if self.resource == _PODS:
+            return "as many pods run there as its kubelet takes"
+
         request = _amount(self.resource, self.request)
         free = _amount(self.resource, self.free)
         return f"{request} asked, {free} free in total"
@@ -73,11 +81,14 @@ class Fit:
         # By node, whether its CPUs and its memory are counted.
         self._counts_cpus = np.ones(self._count, np.bool_)
         self._counts_memory = np.ones(self._count, np.bool_)
+        # By node, whether it takes no further pod; of amounts only, this is not known.
+        self._is_full = np.zeros(self._count, np.bool_)
         if cluster.nodes:
             totals = Totals(cluster.nodes)
             free = totals.free
             self.free = {name: free[:, number] for number, name in enumerate(totals.resources)}
             self._unbounded = totals.unbounded
+            self._is_full = totals.pods_left <= 0
         else:
             self.free = {name: cluster.free(name).sum(axis=1) for name in cluster.resources}
             if "cpu" in self.free:
@@ -96,9 +107,11 @@ class Fit:
     def shortages(self, pod: Pod) -> list[list[Shortage]]:
         """Return what each node has too little of.
 
-        CPU and memory come before other resources, and those by name.
+        The number of pods comes first, then CPU and memory, then other resources by name.
         """
-        shortages_of_nodes: list[list[Shortage]] = [[] for _ in range(self._count)]
+        shortages_of_nodes: list[list[Shortage]] = [
+            [Shortage(_PODS, 1, 0)] if is_full else [] for is_full in self._is_full.tolist()
+        ]
         requests = counted_amounts(requests_of(pod))
         for resource in sorted(requests, key=lambda name: (name != "cpu", name != "memory", name)):
             free = self.free.get(resource, np.zeros(self._count, np.int64))

@@ -55,6 +55,29 @@ def test_totals_are_what_the_default_scheduler_sees():
     assert totals.fits(totals.request(read_pod(pod_manifest("strange", tpu=1)))).tolist() == [False]
 
 
+@pytest.mark.parametrize("most", [{"maxPods": 2}, {"podsPerCore": 1, "maxPods": 2}])
+def test_a_node_takes_no_more_pods_than_its_kubelet_runs(most):
+    """However little they request, as the default scheduler and the kubelet have it."""
+    line = {**json.loads(node_line("n0")), "pods": [pod_manifest("old")]}
+    line["kubelet"] = {**line.get("kubelet", {}), **most}
+    cluster = Cluster.from_json_lines([json.dumps(line), node_line("n1")])
+    totals = Totals(cluster.nodes)
+    small = totals.request(read_pod(pod_manifest("small")))
+    assert totals.fits(small).tolist() == [True, True]
+    totals.add(0, small)
+    assert totals.fits(small).tolist() == [False, True]
+    assert totals.fits(small, np.array([1, 0])).tolist() == [True, False]
+    assert totals.could_fit(small).tolist() == [True, True]
+    totals.remove(0, small)
+    assert totals.fits(small).tolist() == [True, True]
+
+
+def test_a_kubelet_may_run_no_pods_at_all():
+    line = {**json.loads(node_line("n0")), "kubelet": {"maxPods": 0}}
+    totals = Totals(Cluster.from_json_lines([json.dumps(line)]).nodes)
+    assert totals.could_fit(totals.request(read_pod(pod_manifest("small")))).tolist() == [False]
+
+
 def test_a_pod_is_counted_that_also_requests_what_no_node_has():
     """Its kubelet admitted it; it takes up what else it requests until it goes."""
     cluster = Cluster.from_json_lines([node_line("n0", pods=[pod_manifest("old", tpu=1)])])

@@ -219,3 +219,11 @@ def test_amounts_alone_place_nobody() -> None:
     row = row_of_amounts(NodeAmounts(2))
     with pytest.raises(InputError, match="amounts"):
         place_group(Cluster(["a"], [row]), members(1))
+
+
+def test_a_node_takes_no_more_members_than_its_kubelet_runs_pods():
+    plan = place_group(cluster_of(node(maxPods=2), node(maxPods=3)), members(1, 1, 1, 1, 1))
+    assert sorted(place.node for place in plan.places) == ["n0", "n0", "n1", "n1", "n1"]
+    assert not plan.left_out
+    plan = place_group(cluster_of(node(maxPods=1)), members(1, 1))
+    assert len(plan.left_out) == 1

@@ -133,3 +133,16 @@ def test_cpus_and_memory_that_no_exporter_counts_are_not_missing(
 def test_devices_that_no_exporter_counts_are_missing() -> None:
     [short] = told(zones({"cpu": 4}), pod({"cpu": "4", "example.com/gpu": 1}))
     assert [reason for reason, _ in short] == ["Insufficient example.com/gpu"]
+
+
+def test_a_node_with_as_many_pods_as_its_kubelet_takes_is_full():
+    full = Node.from_dict({"machine": machine_of(2, 4), "kubelet": {"maxPods": 1}})
+    full.admit(pod({"cpu": "1"}))
+    cluster = Cluster.from_nodes({"full": full, "free": node()})
+    sentence = "Too many pods", "as many pods run there as its kubelet takes"
+    assert told(cluster, pod({"cpu": "1"})) == [[sentence], []]
+    assert [short[0] for short in told(cluster, pod({"cpu": "5000"}))[0]] == [
+        "Too many pods",
+        "Insufficient cpu",
+    ]
+    assert Fit(cluster).shortages(pod({"cpu": "1"}))[0][0].cause == "too many pods"

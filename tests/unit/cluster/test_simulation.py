@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from random import Random
 
 import numpy as np
@@ -351,3 +352,15 @@ def test_a_demand_of_what_no_node_has_fits_nowhere():
     )
     assert demand.request is None
     assert demand.scores.tolist() == [-np.inf]
+
+
+@pytest.mark.parametrize("blind", [False, True])
+def test_a_pod_waits_while_a_node_runs_as_many_as_its_kubelet_takes(blind):
+    line = {**json.loads(node_line("n0")), "kubelet": {"maxPods": 1}}
+    simulation = Simulation(
+        Cluster.from_json_lines([json.dumps(line)]),
+        blind=blind,
+        strategy="least-allocated" if blind else "least-numa-nodes",
+    )
+    report = simulation.run([arrival("a", 0, 10, cpus=1), arrival("b", 1, cpus=1)])
+    assert (report.placed, report.no_room) == (1, 1)
