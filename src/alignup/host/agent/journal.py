@@ -184,8 +184,20 @@ def settled(
     return table, notice, doubt
 
 
-def write_journal(path: Path, table: record.LeaseTable, lost: str = "") -> int:
+def write_journal(
+    path: Path,
+    table: record.LeaseTable,
+    lost: str = "",
+    replaced: Callable[[], object] = lambda: None,
+) -> int:
     """Write a journal that starts with a table, in the place of an earlier one.
+
+    Args:
+        path: the file.
+        table: the leases.
+        lost: see `Began.lost`.
+        replaced: called once it has taken the place, before the disk is waited for: what is noted
+            of the earlier one is not to be taken for this one's, which may get its inode.
 
     Returns:
         Its size in bytes.
@@ -195,6 +207,7 @@ def write_journal(path: Path, table: record.LeaseTable, lost: str = "") -> int:
     """
     text = line_of(Began(VERSION, table, lost))
     replace_file(path, text)
+    replaced()
     with opened(path.parent, os.O_DIRECTORY) as folder:
         os.fsync(folder)
     return len(text)
@@ -299,16 +312,21 @@ class Journal:
             is_at(self._path, self._descriptor) and os.fstat(self._descriptor).st_size == self._size
         )
         if not is_as_left or self._size > max(_LARGEST, 4 * self._first_size):
-            self._size = self._first_size = write_journal(self._path, table, self._lost)
-            earlier = self._descriptor
-            self._descriptor = open_own(self._path, os.O_WRONLY | os.O_APPEND)
-            os.close(earlier)
-        else:
-            self._size += len(data)
-            while data:
-                data = data[os.write(self._descriptor, data) :]
-            if self._durable:
-                os.fdatasync(self._descriptor)
+
+            def replaced() -> None:
+                earlier = self._descriptor
+                self._descriptor = open_own(self._path, os.O_WRONLY | os.O_APPEND)
+                os.close(earlier)
+                self._written(self._descriptor, len(table.leases))
+
+            self._size = self._first_size = write_journal(self._path, table, self._lost, replaced)
+            return
+
+        self._size += len(data)
+        while data:
+            data = data[os.write(self._descriptor, data) :]
+        if self._durable:
+            os.fdatasync(self._descriptor)
 
         self._written(self._descriptor, len(table.leases))
 

@@ -321,11 +321,16 @@ class Ownership:
         if damaged:
             tell(f"the damaged journal is now {set_aside(self.journal, damaged)}")
 
-        with system_errors("cannot write the journal", self.journal):
-            size = write_journal(self.journal, table, lost)
-            inode = self.journal.stat().st_ino
+        def note() -> None:
+            status = self.journal.stat()
+            promise = _Promise(self._boot_id, status.st_ino, status.st_size, len(table.leases))
+            # without it, the next agent would miss it, or have that of an earlier journal
+            with system_errors("cannot write a file", self._lock):
+                self._write_note(promise)
 
-        self._note(_Promise(self._boot_id, inode, size, len(table.leases)))
+        with system_errors("cannot write the journal", self.journal):
+            write_journal(self.journal, table, lost, note)
+
         # a crash of the machine leaves a note as well: this one, or a later one in its place
         with system_errors("cannot write a file", self._lock):
             os.fsync(self._descriptor)
@@ -334,9 +339,17 @@ class Ownership:
         return os.pread(self._descriptor, _NOTE, 0).decode("ascii", "replace")
 
     def _note(self, promise: _Promise) -> None:
+        """Write down who has the leases, and what was promised, where that can be."""
+        with suppress(OSError):  # without it, less is noticed
+            self._write_note(promise)
+
+    def _write_note(self, promise: _Promise) -> None:
         """Write down who has the leases, and what was promised.
 
         A note is as long as any, and so never torn.
+
+        Raises:
+            OSError: it cannot be written.
         """
         self._promise = promise
         note = str(os.getpid())
@@ -346,8 +359,7 @@ class Ownership:
         elif promise.is_lost:
             note += " lost"  # until it is known again what there is
 
-        with suppress(OSError):  # without it, less is noticed
-            os.pwrite(self._descriptor, f"{note:<{_NOTE - 1}}\n".encode(), 0)
+        os.pwrite(self._descriptor, f"{note:<{_NOTE - 1}}\n".encode(), 0)
 
     def _tell_of_ended(self, ended: list[LeaseRecord], tell: Callable[[str], None]) -> None:
         """Say how many leases have ended while there was no agent."""

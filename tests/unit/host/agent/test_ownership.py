@@ -288,6 +288,65 @@ def test_what_cannot_be_locked_or_written_is_said(tmp_path, file, socket, owners
     assert [lease.name for lease in file.read().leases] == ["one"]
 
 
+def test_an_agent_that_cannot_note_what_it_promises_does_not_begin(
+    file, socket, ownership, monkeypatch
+):
+    """The next one would miss the note, and give nothing, although nothing is lost."""
+    put(file, leasing.record("one"))
+    real = os.pwrite
+
+    def without_notes(descriptor, data, place):
+        is_note = place == 0 and os.path.samestat(os.fstat(descriptor), file.agent_lock.stat())
+        if is_note:
+            raise OSError(28, "No space left on device")
+        return real(descriptor, data, place)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", without_notes)
+        with pytest.raises(InputError, match=r"cannot write a file: no space .*\.agent"):
+            ownership.take_over(MACHINE, socket, pytest.fail)
+        assert file.agent() == ""
+
+    assert [lease.name for lease in ownership.take_over(MACHINE, socket, pytest.fail).leases]
+    ownership.close()
+    ownership.__init__(file)
+    ownership.take_over(MACHINE, socket, pytest.fail)
+    assert not ownership.lost
+
+
+def test_agents_that_are_killed_while_the_disk_is_waited_for_lose_nothing(
+    file, socket, monkeypatch
+):
+    """A journal often has the inode of the one before the last, whose note is not about it."""
+    put(file, leasing.record("one"))
+    first = Ownership(file)
+    first.take_over(MACHINE, socket, pytest.fail)
+    noted = []
+    real = os.fsync
+
+    def killed(descriptor):
+        if os.path.samestat(os.fstat(descriptor), file.path.parent.stat()):
+            noted.append(file.agent_lock.read_text().split()[2:4])
+            status = file.journal.stat()
+            assert noted[-1] == [str(status.st_ino), str(status.st_size)]
+            raise KeyboardInterrupt
+        real(descriptor)
+
+    first.close()
+    for _ in range(2):
+        agent = Ownership(file)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", killed)
+            with pytest.raises(KeyboardInterrupt):
+                agent.take_over(MACHINE, socket, pytest.fail)
+        agent.close()
+
+    last = Ownership(file)
+    last.take_over(MACHINE, socket, pytest.fail)
+    assert (len(noted), last.lost) == (2, "")
+    last.close()
+
+
 def damage(ownership, *leases, line=1):
     """Let an agent have some leases, and a bit of its journal be wrong."""
     text = ownership.journal.read_bytes() + b"".join(line_of(Given(lease)) for lease in leases)
