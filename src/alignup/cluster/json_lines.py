@@ -19,6 +19,7 @@ from alignup.machine.device_inventory import EXTRA_KEYS, LoadedMachine
 from alignup.machine.load import machine_with_devices_from_dict
 from alignup.node import Node, plugins_of
 from alignup.node.inputs import check_keys, node_object_of, version_of
+from alignup.records import replace
 from alignup.text.json_text import decode_json, numbered_lines
 
 _NULL: Final = msgspec.Raw(b"null")
@@ -157,6 +158,9 @@ class NodeReader:
             )
 
         loaded, config = self._parts[key]
+        if node_object is not None and "pods" in node_object.allocatable:
+            config = _taking(config, node_object.allocatable["pods"])
+
         own_labels: Mapping[str, str] = wire.labels
         if not own_labels and node_object:
             own_labels = node_object.labels
@@ -174,3 +178,9 @@ class NodeReader:
             node.know_claims(wire.resources, name=wire.name, dra_hints=wire.dra_hints)
 
         return wire, node
+
+
+def _taking(config: KubeletConfig, pods: int) -> KubeletConfig:
+    """Return a configuration of a kubelet that runs so many pods, as its Node object says."""
+    reserve = replace(config.node_reserve, max_pods=max(0, pods), pods_per_core=0)
+    return replace(config, node_reserve=reserve)

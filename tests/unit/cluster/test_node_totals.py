@@ -20,7 +20,7 @@ from alignup.kubelet.node_resource_topology.read import nodes_of, read_topologie
 from alignup.kubernetes.pod import Container, NodeConstraints, Pod, PodClaim, PodSource, RawRequests
 from alignup.kubernetes.versions import KNOWN_VERSIONS, known_names, release_of
 from alignup.records import Record, replace
-from inputs.cluster_files import node_line, pod_manifest
+from inputs.cluster_files import TOPOLOGY, node_line, pod_manifest
 from inputs.strategies import counts
 from inputs.watched_objects import description
 
@@ -70,6 +70,25 @@ def test_a_node_takes_no_more_pods_than_its_kubelet_runs(most):
     assert totals.could_fit(small).tolist() == [True, True]
     totals.remove(0, small)
     assert totals.fits(small).tolist() == [True, True]
+
+
+@pytest.mark.parametrize(("most", "left"), [("1", 0), ("300", 299), ("0", -1), ("-2", -1)])
+def test_a_node_object_of_a_line_says_how_many_pods_a_kubelet_runs(most, left):
+    line = {**json.loads(node_line("n0")), "pods": [pod_manifest("old")]}
+    line["kubelet"]["maxPods"] = 110
+    line["nodeObject"] = {
+        "kind": "Node",
+        "metadata": {"name": "n0"},
+        "status": {"allocatable": {"pods": most}},
+    }
+    node = Cluster.from_json_lines([json.dumps(line)]).nodes[0]
+    assert Totals([node]).pods_left.tolist() == [left]
+
+
+def test_how_many_pods_a_node_of_amounts_takes_is_not_known():
+    """No NodeResourceTopology object tells, or how many are there already."""
+    [node] = nodes_of(read_topologies(TOPOLOGY.encode())).values()
+    assert Totals([node]).pods_left.tolist() > [10**6]
 
 
 def test_a_kubelet_may_run_no_pods_at_all():

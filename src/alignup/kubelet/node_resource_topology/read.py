@@ -68,6 +68,8 @@ _LARGEST_COST: Final = (1 << 31) - 1
 _SHORT: Final = 17
 
 _MEMORY: Final = "memory"
+# What a kubelet can be told; how many pods it takes, and has, no object says.
+_MOST_PODS: Final = (1 << 31) - 1
 
 # Of one resource, each of which is made up.
 _MOST_DEVICES: Final = 1 << 16
@@ -589,6 +591,7 @@ def _config(amounts: NodeAmounts, reserved_cpus: CPUSet, version: KubeletVersion
     kubelet: dict[str, Any] = {
         "topologyManagerPolicy": amounts.policy,
         "topologyManagerScope": amounts.scope,
+        "maxPods": _MOST_PODS,
     }
     if amounts.numa_nodes > DEFAULT_MAXIMUM:
         kubelet["topologyManagerPolicyOptions"] = {
