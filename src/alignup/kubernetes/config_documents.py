@@ -64,6 +64,9 @@ _TEXT_MAPS: Final = ("kubeReserved", "systemReserved", "evictionHard")
 _FLAG: Final = re.compile(r"--[A-Za-z]")
 
 _MOST_NESTED: Final = 4
+# Bytes of a text and those within it together: one may be written once and named many times, and
+# gzip data has many more than are written.
+_MOST_READ: Final = 4 * TEXT_LIMIT
 # A text that begins with a table of Bottlerocket's settings, or with one of them.
 _TOML: Final = re.compile(r'\s*(?:#[^\n]*\n\s*)*(?:\[\s*settings\s*[\].]|settings\s*\.[\w.\s"-]*=)')
 _OBJECT: Final = re.compile(r"^(?:kind|apiVersion):|^\s*[{\[]\s*[\"{]", re.MULTILINE)
@@ -259,15 +262,27 @@ class _Content(Record, frozen=False):
         fields: with the name of the document that holds them; the parts of one document belong
             together.
         platform: whose part of a configuration it is; the last that is read.
+        size: the bytes of the texts that were read so far, those within documents too.
     """
 
     fields: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
     flags: list[tuple[str, KubeletFlags]] = field(default_factory=list)
     passed_over: list[str] = field(default_factory=list)
     platform: str = ""
+    size: int = 0
 
     def __len__(self) -> int:
         return len(self.fields) + len(self.flags) + len(self.passed_over)
+
+    def count(self, text: str | bytes) -> None:
+        """Count a text that is read.
+
+        Raises:
+            InputError: it is too much together with those before it.
+        """
+        self.size += len(text)
+        if self.size > _MOST_READ:
+            raise InputError(f"the texts within have more than {_MOST_READ} bytes together")
 
 
 def configuration_fields(text: str | bytes, source: str) -> Mapping[str, Any]:
@@ -347,7 +362,12 @@ def _read_text(text: str | bytes, name: str, content: _Content, depth: int) -> N
     """Read documents, or else flags.
 
     `name` is what the text is to be called, empty: what its documents are.
+
+    Raises:
+        InputError: the texts within documents are too large together, or what the text has cannot
+            be read.
     """
+    content.count(text)
     documents: list[object] = []
     reason = None
     try:
@@ -480,11 +500,16 @@ def _read_document(
 
 
 def _with_appended(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a configuration of k3s with the arguments that are appended among the others."""
+    """Return a configuration of k3s with the arguments that are appended among the others.
+
+    They are appended to what stands before them; what stands behind them takes their place.
+    """
     arguments: list[Any] = []
-    for key in (_ARGUMENTS, _APPENDED):
-        value = document.get(key)
-        arguments += value if isinstance(value, list) else [value]
+    for key, value in document.items():
+        if key == _ARGUMENTS:
+            arguments = []
+        if key in {_ARGUMENTS, _APPENDED}:
+            arguments += value if isinstance(value, list) else [value]
 
     given = [argument for argument in arguments if argument is not None]
     others = {key: value for key, value in document.items() if key != _APPENDED}
@@ -674,7 +699,7 @@ def _take_text(value: Any, name: str, content: _Content, depth: int) -> None:
 
 def _take_base64(value: Any, name: str, content: _Content, depth: int) -> None:
     """Read a text in base64."""
-    data = _of_base64(value) if isinstance(value, str) else None
+    data = _of_base64(value, content) if isinstance(value, str) else None
     if data:
         _read_text(data, name, content, depth)
     else:
@@ -693,7 +718,7 @@ def _take_cloud_file(value: Any, name: str, content: _Content, depth: int) -> No
         _take_text(text, name, content, depth)
         return
 
-    data = _of_base64(text)
+    data = _of_base64(text, content)
     if data is not None and compression in _GZIP:
         data = _inflated(data, name)
     if data:
@@ -702,10 +727,15 @@ def _take_cloud_file(value: Any, name: str, content: _Content, depth: int) -> No
         content.passed_over.append(name)
 
 
-def _of_base64(text: str) -> bytes | None:
-    """Return the bytes of base64, which may be on several lines; None: it is none."""
+def _of_base64(text: str, content: _Content) -> bytes | None:
+    """Return the bytes of base64, which may be on several lines; None: it is none.
+
+    Raises:
+        InputError: it is too much together with what was read before.
+    """
     from base64 import b64decode  # noqa: PLC0415  # seldom used
 
+    content.count(text)
     try:
         return b64decode("".join(text.split()), validate=True)
     except ValueError:

@@ -489,6 +489,30 @@ def test_what_is_no_base64_is_passed_over(document):
         configuration_fields(yaml.safe_dump(document), "k")
 
 
+def test_arguments_of_k3s_behind_appended_ones_take_their_place():
+    """As its parser goes through a file key by key."""
+    given, appended = ["cpu-manager-policy=static"], ["topology-manager-policy=restricted"]
+    document = {"kubelet-arg+": appended, "kubelet-arg": given}
+    assert configuration_fields(json.dumps(document), "k") == {"cpuManagerPolicy": "static"}
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        {
+            "encoding": "gz+b64",
+            "content": base64.b64encode(gzip.compress(b"#" * (8 << 20))).decode(),
+        },
+        {"encoding": "b64", "content": "A" * ((1 << 18) + 1)},
+    ],
+    ids=["gzip", "no base64"],
+)
+def test_texts_that_are_named_many_times_are_not_read_each_time(file):
+    text = f"write_files:\n- &file {json.dumps(file)}\n" + "- *file\n" * 500
+    with pytest.raises(InputError, match="the texts within have more than 33554432 bytes together"):
+        configuration_fields(text, "k")
+
+
 @pytest.mark.parametrize("name", TEXTS)
 def test_flags_in_a_text(name):
     assert configuration_fields(TEXTS[name], "k") == ALIGNED
