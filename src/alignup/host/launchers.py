@@ -27,6 +27,8 @@ _FLUX_NODES: Final = "FLUX_JOB_NNODES"
 # PRRTE's prterun sets this one, and none that counts the ranks of a machine (3.0.14).
 _PMIX_RANK: Final = "PMIX_RANK"
 _TORCHRUN_RANK: Final = "LOCAL_RANK"
+# Programs of PyTorch are told so that they are no rank of a launcher.
+_NO_RANK: Final = "-1"
 # What torchrun counts over all machines: ranks, and the torchruns that start them.
 _TORCHRUN_COUNTS: Final = ("RANK", "WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE")
 
@@ -245,7 +247,7 @@ def local_rank(environment: Mapping[str, str]) -> LocalRank:
                 raise InputError.at(launcher.rank, f"a rank below {ranks}, as {size} says", rank)
 
             return LocalRank(rank, ranks, launcher)
-        if environment.get(launcher.rank):
+        if environment.get(launcher.rank, _NO_RANK) not in {"", _NO_RANK}:
             without_size.append(launcher)
 
     if environment.get(_PMIX_RANK):

@@ -73,6 +73,8 @@ RECORDED = Path(__file__).parents[2] / "recorded" / "launchers"
         # half an environment is none where it says nothing else, as by a script of the user's
         ({"LOCAL_RANK": "1", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "4"}, (1, 4)),
         ({"LOCAL_RANK": "", "SLURM_LOCALID": "1", "SLURM_TASKS_PER_NODE": "4"}, (1, 4)),
+        # no rank of PyTorch's
+        ({"LOCAL_RANK": "-1", "SLURM_LOCALID": "1", "SLURM_TASKS_PER_NODE": "4"}, (1, 4)),
         ({"LOCAL_WORLD_SIZE": "8", "SLURM_LOCALID": "1", "SLURM_TASKS_PER_NODE": "4"}, (1, 4)),
         # what is farther away than the launcher that counts
         (
