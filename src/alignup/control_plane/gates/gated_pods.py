@@ -110,13 +110,20 @@ class GatedPods:
 
         membership = pod.watched.membership
         if membership is None:
-            self.groups.gone(uid)
+            self._leave_group(uid)
         if membership is not None and uid not in self.queue and uid not in self._placeless:
             self.groups.add(membership, pod, now)
         elif pod.needs_place:
             self.enqueue(pod, now)
         else:
             self._placeless[uid] = pod, self._placeless.get(uid, (pod, False))[1]
+
+    def _leave_group(self, uid: str) -> None:
+        """Take in that a pod is no member any more: it waits for no group, if it did."""
+        group = self.groups.of(uid)
+        if group is not None and uid in group.plan:
+            self.take_placeless(uid)
+        self.groups.gone(uid)
 
     def is_waiting(self, uid: str) -> bool:
         """Return whether a pod waits for a place, alone or with its group."""

@@ -685,6 +685,17 @@ def test_a_pod_that_is_a_member_no_more_waits_for_itself_only() -> None:
     assert pods.keeper.groups.of("uid-m1").words() == "1 of 2 members are there"
 
 
+def test_members_that_need_no_place_and_leave_before_their_group_goes_are_let_go_once() -> None:
+    pods = Pods("a")
+    members = [idle_member(name, 2) for name in ("m0", "m1")]
+    pods.put(*members)
+    assert pods.decide() == []
+    for pod in members:
+        pods.put(merge(pod, {"metadata": {"labels": None, "annotations": None}}))
+    assert names_of(pods.settle(), Release) == ["m0", "m1"]
+    assert pods.ungated() == {"m0": "", "m1": ""}
+
+
 @pytest.mark.parametrize("is_listed", [True, False])
 def test_a_pod_that_is_bound_and_a_member_no_more_waits_nowhere(is_listed) -> None:
     """Nobody has seen it in between: it would get a second place."""
