@@ -417,7 +417,7 @@ class KeeperService:
                 if isinstance(decision, Label):
                     is_done = await self._write_label(decision)
                 else:
-                    is_done = await self._change(decision)
+                    is_done = await self._change(decision, term)
         except AlignupError as error:
             self.api.complain(str(error))
 
@@ -439,8 +439,11 @@ class KeeperService:
 
         return True
 
-    async def _change(self, decision: Release | Plan) -> bool:
-        """Let a pod go, or write its plan into it; return whether the server has done so."""
+    async def _change(self, decision: Release | Plan, term: int) -> bool:
+        """Let a pod go, or write its plan into it; return whether the server has done so.
+
+        An answer that comes in a later term says nothing of what was decided about the pod there.
+        """
         pod = decision.pod
         if isinstance(decision, Release) and self.keeper.has_other_label(decision):
             # it was to be taken away first
@@ -449,22 +452,22 @@ class KeeperService:
 
         path = api_client.pod_path(pod.watched.pod.namespace, pod.watched.pod.name)
         try:
-            await self._patches.send(path, patch_of(decision), partial(self._is_in, self._term))
+            await self._patches.send(path, patch_of(decision), partial(self._is_in, term))
         except api_client.ApiError as error:
-            if not self.leads:
+            if not self._is_in(term):
                 return False  # whoever leads next looks at all pods first
 
             if error.status not in {api_client.CONFLICT, api_client.MISSING}:
                 self.keeper.refused(pod, self.clock(), for_good=True)
                 raise
 
-            await self._look_again(pod, path)
+            await self._look_again(pod, path, term)
             return False
 
         _LOG.debug("written into pod %s", pod.watched.pod.namespaced_name)
         return True
 
-    async def _look_again(self, pod: WaitingPod, path: str) -> None:
+    async def _look_again(self, pod: WaitingPod, path: str, term: int) -> None:
         """Take in a pod that is not as it was decided about.
 
         It may be so by an answer that was lost: then it was let go.
@@ -472,6 +475,8 @@ class KeeperService:
         try:
             newest = self._reader.decode(await self.api.request("GET", path))
         except AlignupError as error:  # no answer, or not with a pod
+            if not self._is_in(term):
+                return
             if not isinstance(error, api_client.ApiError) or error.status != api_client.MISSING:
                 self.keeper.refused(pod, self.clock())
                 raise
@@ -480,6 +485,8 @@ class KeeperService:
 
         if isinstance(newest, WaitingPod):
             self._look_for_other_leader(newest.seen_by)
+        if not self._is_in(term):
+            return
 
         if not isinstance(newest, WaitingPod):
             self.keeper.pod_seen(newest, self.clock())

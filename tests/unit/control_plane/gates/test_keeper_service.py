@@ -876,6 +876,49 @@ def test_what_waits_for_its_turn_is_not_sent_by_one_who_leads_no_more() -> None:
             assert ("PATCH", pod_path("default", "p")) not in there.stub.requests
 
 
+@pytest.mark.usefixtures("_looks_often")
+@pytest.mark.parametrize("status", [409, 422])
+def test_an_answer_to_a_patch_of_an_earlier_term_ends_no_place_of_this_one(status) -> None:
+    """The patch of this term may be taken still, and nobody else is to get the node."""
+
+    @with_cluster("a")
+    async def _(there: Cluster) -> None:
+        answers = [asyncio.Event(), asyncio.Event()]
+        held: list[str] = []
+        answer = there.stub.one
+
+        async def one(method: str, kind: str, key: Any, sub: Any, body: Any) -> Any:
+            if (method, key[1]) != ("PATCH", "p") or "spec" not in body:
+                return await answer(method, kind, key, sub, body)
+
+            held.append(body["metadata"]["resourceVersion"])
+            number = len(held)
+            await answers[number - 1].wait()
+            if number == 1:
+                return there.stub.status(status, "refused")
+            return await answer(method, kind, key, sub, body)
+
+        there.stub.one = one  # type: ignore[method-assign]
+        leader = Leader(there.api, "alignup", "gates", "first", terms=Terms(60, 40.0, 0.1))
+        service = there.service(leader=leader)
+        async with running(service.run()):
+            await there.stub.put(PODS, gated_object("p", cpu=4))
+            await until(lambda: held)
+            leader._renewed = float("-inf")  # it renews it late
+            await until(lambda: len(held) == 2)
+            assert leader.term == 2
+
+            answers[0].set()
+            await until(lambda: len(service._requests) == 1)
+            await there.stub.put(PODS, gated_object("q", cpu=4, priority=1))
+            await until(lambda: service.keeper.pods.is_waiting("uid-q"))
+            await asyncio.sleep(0.1)
+            assert there.is_gated("q")
+            assert service.keeper.places["uid-p"].nodes == ("a",)
+            answers[1].set()
+            await until(lambda: not there.is_gated("p"))
+
+
 def test_pods_that_the_server_cannot_change_keep_no_other_from_its_turn() -> None:
     """As those of a namespace whose webhook does not answer, as many as have turns."""
 
