@@ -78,8 +78,8 @@ class Patches:
 
         Where a webhook fails each time, that has an end: nothing of what was sent can come about
         later. Of any other answer of a server that fails, or of none, that is not certain, and a
-        refusal that follows says nothing of what was sent before. The caller holds a turn, which
-        others have while this one waits.
+        refusal that follows, or a webhook that fails, says nothing of what was sent before, until
+        that is long ago. The caller holds a turn, which others have while this one waits.
 
         Args:
             path: that of the object.
@@ -106,9 +106,8 @@ class Patches:
                     is_unanswered = True
                     late_until = now + _LATE_SECONDS
 
-                is_over = (not error.is_passing and now >= late_until) or (
-                    error.is_webhooks and not is_unanswered and now >= until
-                )
+                may_end = not error.is_passing or (error.is_webhooks and now >= until)
+                is_over = may_end and now >= late_until
                 if not is_over and counts():
                     self._api.complain(str(error))
                     await self._pause(backoff)

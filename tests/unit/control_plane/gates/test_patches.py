@@ -92,7 +92,7 @@ def test_a_patch_of_which_nothing_can_come_late_is_given_up(answers, is_over_at)
     assert api.now == is_over_at
 
 
-@pytest.mark.parametrize("refusal", [FORBIDDEN, INVALID])
+@pytest.mark.parametrize("refusal", [FORBIDDEN, INVALID, NO_WEBHOOK])
 @pytest.mark.parametrize("first", [NO_ANSWER, FAILED])
 def test_a_refusal_says_nothing_of_what_was_not_answered_before(first, refusal) -> None:
     api = ScriptedApi(first, refusal)
@@ -101,7 +101,7 @@ def test_a_refusal_says_nothing_of_what_was_not_answered_before(first, refusal) 
     assert len(api.complaints) == 12
 
 
-@pytest.mark.parametrize("answers", [(NO_ANSWER,), (NO_ANSWER, NO_WEBHOOK), (FAILED,)])
+@pytest.mark.parametrize("answers", [(NO_ANSWER,), (NO_WEBHOOK, NO_ANSWER), (FAILED,)])
 def test_a_patch_that_nobody_answers_is_sent_as_long_as_it_counts(answers) -> None:
     assert sent(ScriptedApi(*answers), until=995.0) == (answers[-1], True)
 
