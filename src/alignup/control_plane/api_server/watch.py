@@ -56,11 +56,11 @@ _LEVELS: Final = 64
 
 
 class _Meta(msgspec.Struct, rename="camel"):
-    """Of an object, or of a list of them."""
+    """Of an object, or of a list of them; what an object does not have may be null."""
 
-    name: str = ""
-    namespace: str = ""
-    resource_version: str = ""
+    name: str | None = ""
+    namespace: str | None = ""
+    resource_version: str | None = ""
     next_page: str = msgspec.field(name="continue", default="")
 
 
@@ -264,7 +264,7 @@ class Follower(Generic[T]):
                 if decoded_object is not None:
                     objects.append(decoded_object)
 
-            version = page.metadata.resource_version
+            version = page.metadata.resource_version or ""
 
         return objects, version
 
@@ -364,9 +364,10 @@ class Follower(Generic[T]):
         except AlignupError as error:
             meta = _meta(msgspec.json.encode(data))
             name = "/".join(filter(None, (meta.namespace, meta.name))) or "without a name"
-            if ignored_versions.get(name) != meta.resource_version:
+            version = meta.resource_version or ""
+            if ignored_versions.get(name) != version:
                 self._api.complain(f"{self._path}: the object {name} is ignored: {error}")
-            self._ignored[name] = meta.resource_version
+            self._ignored[name] = version
             return None
 
 

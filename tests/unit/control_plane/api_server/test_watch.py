@@ -13,8 +13,9 @@ from alignup.control_plane.api_server.api_client import Pauses
 from alignup.control_plane.api_server.objects import PodObject, decode_pod
 from alignup.control_plane.api_server.watch import Follower
 from alignup.errors import InputError
+from alignup.kubernetes.wire import NodeWire
 from alignup.text.json_text import DEPTH_LIMIT
-from fakes.api_server import PODS, ApiStub, running, served, until
+from fakes.api_server import NODES, PODS, ApiStub, running, served, until
 from inputs.watched_objects import pod_object
 
 KINDS = pytest.mark.parametrize("kind", [msgspec.Raw, PodObject])
@@ -251,6 +252,29 @@ def test_an_object_of_a_page_that_was_read_in_one_step_is_ignored_by_its_name() 
 
     check(scenario)
     assert said == [f"{PODS}: the object default/odd is ignored: nobody can read it"]
+
+
+def test_objects_that_lack_what_is_read_in_one_step_are_each_ignored_by_their_names() -> None:
+    """As nodes, which have no namespace."""
+    said: list[str] = []
+
+    def read(_node: NodeWire) -> NodeWire:
+        raise InputError("nobody can read it")
+
+    async def scenario() -> None:
+        stub = ApiStub()
+        await stub.put(NODES, {"metadata": {"name": "listed"}})
+        async with (
+            served(stub, complain=said.append) as api,
+            running(Follower(api, NODES, read, Names(), kind=NodeWire).run()),
+        ):
+            await until(lambda: stub.watches)
+            await stub.put(NODES, {"metadata": {"name": "seen"}})
+            await until(lambda: len(said) == 2)
+
+    check(scenario)
+    for name, complaint in zip(["listed", "seen"], said, strict=True):
+        assert complaint == f"{NODES}: the object {name} is ignored: nobody can read it"
 
 
 def test_a_deleted_object_that_nobody_can_read_leads_to_a_list() -> None:
