@@ -88,7 +88,8 @@ class Fit:
             free = totals.free
             self.free = {name: free[:, number] for number, name in enumerate(totals.resources)}
             self._unbounded = totals.unbounded
-            self._is_full = totals.pods_left <= 0
+            # those known by amounts come last
+            self._is_full[: len(cluster.nodes)] = totals.pods_left <= 0
         else:
             self.free = {name: cluster.free(name).sum(axis=1) for name in cluster.resources}
             if "cpu" in self.free:
