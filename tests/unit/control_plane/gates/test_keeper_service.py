@@ -631,11 +631,10 @@ def test_a_pod_is_not_let_go_while_another_node_has_its_label() -> None:
             {"metadata": {"labels": {f"{PLACE_LABEL}uid-p": "true"}}},
         )
         await there.stub.put(NODES, labelled)
+        await there.stub.put(PODS, gated_object("p", cpu=4, spec=OWN_TERMS))
+        change_before_patches(there, "b", 1)
         service = there.service()
         async with running(service.run()):
-            await service.watch.synced()
-            change_before_patches(there, "b", 1)
-            await there.stub.put(PODS, gated_object("p", cpu=4, spec=OWN_TERMS))
             await until(lambda: service.keeper.pods.parked)
             assert there.is_gated("p")
             await until(lambda: not node_metadata(there, "b", "labels"))
