@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,8 @@ from alignup.kubelet.collect import collect
 from alignup.kubelet.layout import FolderFiles
 from alignup.kubelet.pod_resources import allocatable_from_wire, pods_from_wire
 from alignup.kubelet.pod_resources_client import SOCKET, ask_kubelet
-from alignup.kubelet.read import read_kubelet
+from alignup.kubelet.read import make_node, read_kubelet
+from alignup.records import replace
 from inputs.kernel_trees import server
 from rig.lone_kubelet import NODE_NAME, KubeletRig, why_not
 
@@ -155,13 +157,31 @@ def agreed(rig):
             return read
 
 
+def verdicts(read, manifest):
+    """Yield the verdict on a pod, and those while what refused pods were given is not free yet.
+
+    The kubelet frees it some time later, of one pod after the other.
+    """
+    yield read.node.try_admit(manifest)
+    gone = sorted(read.stale.pods)
+    for count in range(1, len(gone) + 1):
+        for kept in combinations(gone, count):
+
+            def is_freed(uid, _name, kept=kept):
+                return uid in read.stale.pods and uid not in kept
+
+            state = read.records.state.without(is_freed)
+            records = replace(read.records, state=state)
+            yield make_node(records, read.node.machine, keeps_gone=True).node.try_admit(manifest)
+
+
 def judge(rig, manifest):
     """Read the node, compare its holdings, and its verdict on the next pod with the kubelet's.
 
     Return the kubelet's reason to refuse it; empty: it did not.
     """
     read = agreed(rig)
-    verdict = read.node.try_admit(manifest)
+    verdict, *later_verdicts = verdicts(read, manifest)
     status = rig.admit(manifest)
     reason = status.get("reason") or ""
     # the kubelet's own fit check comes after its managers; for a static pod it then looks for
@@ -170,22 +190,30 @@ def judge(rig, manifest):
         assert verdict.admitted
         return reason or "preemption"
 
-    assert (verdict.admitted, verdict.reason) == (status["phase"] == "Running", reason), (
-        status,
-        manifest,
-    )
-    if verdict.admitted:
-        listed_pods = {pod.name: pod for pod in rig.read().records.listed}[
-            f"{manifest['metadata']['name']}-{NODE_NAME}"
-        ]
-        for listed in listed_pods.containers:
-            allocation = verdict.containers[listed.name]
-            assert set(allocation.cpus or ()) == set(listed.cpus)
-            assert sorted((b.type, b.numa_nodes, b.size) for b in allocation.memory) == sorted(
-                (b.type, b.numa_nodes, b.size) for b in listed.memory
-            )
+    given = {}
+    if status["phase"] == "Running":
+        listed_pods = {pod.name: pod for pod in rig.read().records.listed}
+        listed = listed_pods[f"{manifest['metadata']['name']}-{NODE_NAME}"]
+        given = {member.name: facts_of(member) for member in listed.containers}
 
+    def told(verdict):
+        allocations = verdict.containers if verdict.admitted else {}
+        return (
+            verdict.admitted,
+            verdict.reason,
+            {name: facts_of(allocations[name]) for name in given if name in allocations},
+        )
+
+    seen = status["phase"] == "Running", reason, given
+    if seen not in map(told, later_verdicts):
+        assert told(verdict) == seen, (status, manifest)
     return reason
+
+
+def facts_of(held):
+    """Return the CPUs and the memory of a container, as it was judged or as it is listed."""
+    blocks = sorted((block.type, block.numa_nodes, block.size) for block in held.memory)
+    return set(held.cpus or ()), blocks
 
 
 def will_start(rig):
