@@ -56,8 +56,8 @@ class Totals:
             }
             allocatable = node_limits(node.machine, node.config, devices).allocatable
             allocatable_of_nodes.append(counted_amounts(allocatable))
-            own_pods = node.node_object.allocatable if node.node_object else {}
-            most_pods.append(own_pods.get("pods", allocatable["pods"]))
+            object_amounts = node.node_object.allocatable if node.node_object else {}
+            most_pods.append(object_amounts.get("pods", allocatable["pods"]))
 
         self.resources = tuple(
             sorted({name for amounts in allocatable_of_nodes for name in amounts})

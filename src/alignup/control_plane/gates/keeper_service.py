@@ -127,13 +127,12 @@ class KeeperService:
         # The newest term in which nothing of earlier leaders is still to come.
         self._fenced_term = 0
         self._until_next_try = Backoff(api.pauses)
-        seconds = None
-        if leader is not None:
+        if leader is None:
+            self._patches = Patches(api, None, self._now)
+            self._fence = None
+        else:
             leader.settle = self._settle
-            seconds = leader.terms.lease - leader.terms.renew
-        self._patches = Patches(api, seconds, self._now)
-        self._fence = None
-        if leader is not None:
+            self._patches = Patches(api, leader.terms.lease - leader.terms.renew, self._now)
             self._fence = Fence(api, leader, self._patches, self._now)
 
         self._gathering = Gathering(_GATHERING, _LONGEST_PAUSE)
