@@ -37,9 +37,10 @@ _D = TypeVar("_D")
 _LOG: Final = logging.getLogger(__name__)
 _PAGE: Final = 500
 _WATCH_SECONDS: Final = 300
-# Seconds without a byte, beyond those that the server was told to watch, after which a connection
-# is given up.
-_SILENCE: Final = 60.0
+# Seconds after which a connection that is not made is given up, and a watch that goes on although
+# the server was told to end it: one timer, where one that waits for silence begins anew with each
+# part of an event.
+_TOO_LATE: Final = 60.0
 # Seconds within which a watch that ends without an event is as good as an error.
 _SHORT: Final = 1.0
 # What an event can say of an object.
@@ -304,9 +305,7 @@ class Follower(Generic[T]):
             "resourceVersion": self._version,
             "timeoutSeconds": str(_WATCH_SECONDS),
         }
-        limits = aiohttp.ClientTimeout(
-            total=None, sock_connect=_SILENCE, sock_read=_WATCH_SECONDS + _SILENCE
-        )
+        limits = aiohttp.ClientTimeout(total=_WATCH_SECONDS + _TOO_LATE, sock_connect=_TOO_LATE)
 
         async with self._api.open("GET", self._path, None, query, limits) as response:
             async for line in _lines(response):
