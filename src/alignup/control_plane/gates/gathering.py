@@ -8,7 +8,7 @@ import asyncio
 class Gathering:
     """Gathers events: what is seen shortly after one is taken together with it.
 
-    Each event costs next to nothing, and each pause two timers, however many events there are.
+    Each event costs next to nothing, and each pause one timer, however many events there are.
 
     Args:
         seconds: for which events are gathered.
@@ -19,26 +19,29 @@ class Gathering:
         self._seconds = seconds
         self._longest = longest
         self._is_over = asyncio.Event()
-        self._end: asyncio.TimerHandle | None = None
         self._has_event = False
+        self._has_beat = False
 
     def event(self) -> None:
         """Let the pause end soon."""
         if not self._has_event:
             self._has_event = True
-            self._end_in(self._seconds)
+            asyncio.get_running_loop().call_later(self._seconds, self._is_over.set)
 
     async def pause(self) -> None:
         """Wait for the end of the pause, and begin the next one."""
-        if self._end is None:
-            self._end_in(self._longest)
+        if not self._has_beat:
+            self._has_beat = True
+            self._begin_beat()
 
         await self._is_over.wait()
         self._is_over.clear()
         self._has_event = False
-        self._end_in(self._longest)
 
-    def _end_in(self, seconds: float) -> None:
-        if self._end is not None:
-            self._end.cancel()
-        self._end = asyncio.get_running_loop().call_later(seconds, self._is_over.set)
+    def _begin_beat(self) -> None:
+        """End the pause after the longest time, and again and again, whatever events there are."""
+        asyncio.get_running_loop().call_later(self._longest, self._beat)
+
+    def _beat(self) -> None:
+        self._is_over.set()
+        self._begin_beat()
