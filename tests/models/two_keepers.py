@@ -235,7 +235,7 @@ class TwoKeepers(GatedKubelets):
         if self.other is not None and self.other is not self._stopped:
             self.other.state.tick(self.now)
             self.other.stand_by(self.now)
-            self.other.state.has_unreported()
+            self.other.state.has_unreported(self.now)
         super()._tick()
 
     @property

@@ -378,7 +378,7 @@ class WatchedKubelets:
             self._list(is_cached=False)
         if self.now > self._to_list:
             self._to_list = self.now + self.random.uniform(20.0, 40.0)
-            if self.state.has_unreported():
+            if self.state.has_unreported(self.now):
                 self._list(is_cached=True)
             elif self.random.random() < 0.2:
                 self._list(is_cached=False)

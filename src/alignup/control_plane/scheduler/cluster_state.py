@@ -131,8 +131,8 @@ class ClusterState:
         # By uid, pods that are seen no longer, though nobody says that they have ended: what they
         # held stays taken.
         self._vanished: dict[str, _Vanished] = {}
-        # The uids of bound pods that may be in no report yet.
-        self._unreported: set[str] = set()
+        # By uid, since when bound pods are known that may be in no report yet.
+        self._unreported: dict[str, float] = {}
         # By node, the uids of pods whose order of binding is unknown, and since when they are
         # known.
         self._unordered: dict[str, tuple[set[str], float]] = {}
@@ -232,7 +232,7 @@ class ClusterState:
         uid = pod.pod.uid
         self._forget(uid)
         self._vanished.pop(uid, None)
-        self._unreported.discard(uid)
+        self._unreported.pop(uid, None)
 
         member = self.members.get(pod.node)
         if member is not None and member.gone(uid, now):
@@ -281,21 +281,23 @@ class ClusterState:
             for vanished in self._vanished.values()
         )
 
-    def has_unreported(self) -> bool:
-        """Return whether some bound pod holds what no report lists.
+    def has_unreported(self, now: float) -> bool:
+        """Return whether some bound pod holds what no report lists, though one should by now.
 
         If such a pod goes and no event says so, only a list does.
         """
-        self._unreported = {uid for uid in self._unreported if uid in self.pods}
-        names = {self.pods[uid].node for uid in self._unreported}
+        names = {self.pods[uid].node for uid in self._unreported if uid in self.pods}
         unsettled: set[str] = set()
         for name in names:
             member = self.members.get(name)
             if member is not None:
                 unsettled.update(member.unsettled)
 
-        self._unreported &= unsettled
-        return bool(self._unreported)
+        self._unreported = {
+            uid: since for uid, since in self._unreported.items() if uid in unsettled
+        }
+        moment = now - REPORT_DELAY
+        return any(since <= moment for since in self._unreported.values())
 
     def pods_listed(
         self,
@@ -369,7 +371,7 @@ class ClusterState:
         self.pods[uid] = pod
         self.by_node.setdefault(pod.node, {})[uid] = pod
         if is_new:
-            self._unreported.add(uid)
+            self._unreported.setdefault(uid, now)
 
         member = self.members.get(pod.node)
         if isinstance(member, ExactMember):
@@ -523,7 +525,8 @@ class ClusterState:
         vanished = [lost for lost in self._vanished.values() if lost.pod.node == name]
         pods = [lost.pod for lost in vanished]
         pods += self.by_node.get(name, {}).values()
-        self._unreported.update(self.by_node.get(name, ()))
+        for uid in self.by_node.get(name, ()):
+            self._unreported.setdefault(uid, now)
         member: Member
         if report.description is None:
             member = AmountsMember(name, report.topology(), pods)

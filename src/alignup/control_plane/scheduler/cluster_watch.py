@@ -179,7 +179,7 @@ class ClusterWatch(Generic[_P]):
         while True:
             pause = random.uniform(*_RELIST_SECONDS)  # noqa: S311  # nothing secret
             await asyncio.sleep(max(pause, seconds / _RELIST_PART))
-            if self._state.has_unreported():
+            if self._state.has_unreported(self.clock()):
                 began = self.clock()
                 await self.pods.list_again(cached=True)
                 seconds = self.clock() - began

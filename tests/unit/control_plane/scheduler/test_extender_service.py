@@ -345,9 +345,10 @@ def test_a_pod_that_goes_without_an_event_before_any_report_is_missed_soon(monke
             await client.stub.put(PODS, pod_object("p", "a", cpu=4))
             await until(lambda: client.extender.state.pods)
             await client.stub.delete(PODS, "p", "default", silently=True)
+            ahead[0] = REPORT_DELAY + 1
             await until(lambda: not client.extender.state.pods)
             assert any(query.get("resourceVersion") == "0" for query in client.stub.lists)
-            ahead[0] = REPORT_DELAY + 1
+            ahead[0] += REPORT_DELAY + 1
             await until(lambda: client.extender.state.members["a"].node.pods == ())
             assert (await client.filter(pod_object("q", cpu=4), "a"))["NodeNames"] == ["a"]
 
