@@ -58,23 +58,73 @@ def pinned(
     if own_terms and not label and len(names) > 1:
         raise ValueError("terms of a pod's own can be pinned to one node by name, or to a label")
 
-    has_label = {"key": label, "operator": "Exists"}
     if not own_terms:
         terms = [{"matchFields": [_is_named(name)]} for name in names]
         if label:
-            terms.append({"matchExpressions": [has_label]})
+            terms.append({"matchExpressions": [_exists(label)]})
     elif label:
-        terms = [narrowed(term, "matchExpressions", has_label) for term in own_terms]
+        terms = [narrowed(term, "matchExpressions", _exists(label)) for term in own_terms]
     else:
         terms = [narrowed(term, "matchFields", _is_named(names[0])) for term in own_terms]
 
-    node_affinity = (affinity or {}).get("nodeAffinity") or {}
-    required = {**(node_affinity.get(REQUIRED) or {}), NODE_SELECTOR_TERMS: terms}
-    return {**(affinity or {}), "nodeAffinity": {**node_affinity, REQUIRED: required}}
+    return _with_terms(affinity, terms)
+
+
+def unpinned(affinity: Mapping[str, Any] | None, label: str) -> Mapping[str, Any] | None:
+    """Return a pod's `spec.affinity` as it was before `pinned` let the pod go by a label.
+
+    One without the label is returned as it is.
+    """
+    terms = required_terms(affinity)
+    if not any(has_label(term, label) for term in terms):
+        return affinity
+
+    own_terms = [_without_label(term, label) for term in terms]
+    # a term of the label alone stands beside names: one that was narrowed by it has more
+    if any(has_label(term, label) and not own for term, own in zip(terms, own_terms, strict=True)):
+        own_terms = []
+    return _with_terms(affinity, own_terms) or None
+
+
+def has_label(term: Mapping[str, Any], label: str) -> bool:
+    """Return whether a term asks for nodes that have a label, whatever its value."""
+    return any(_asks_for(expression, label) for expression in term.get("matchExpressions") or ())
+
+
+def _asks_for(expression: Mapping[str, Any], label: str) -> bool:
+    return expression.get("key") == label and expression.get("operator") == "Exists"
+
+
+def _without_label(term: Mapping[str, Any], label: str) -> dict[str, Any]:
+    """Return what else a term asks for; nothing of it stays empty."""
+    own = {
+        kind: [
+            requirement for requirement in requirements or () if not _asks_for(requirement, label)
+        ]
+        for kind, requirements in term.items()
+    }
+    return {kind: requirements for kind, requirements in own.items() if requirements}
+
+
+def _with_terms(
+    affinity: Mapping[str, Any] | None, terms: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Return a `spec.affinity` with other required terms of nodes, or without any."""
+    node_affinity = dict((affinity or {}).get("nodeAffinity") or {})
+    required = node_affinity.pop(REQUIRED, None) or {}
+    if terms:
+        node_affinity[REQUIRED] = {**required, NODE_SELECTOR_TERMS: terms}
+
+    others = {kind: rules for kind, rules in (affinity or {}).items() if kind != "nodeAffinity"}
+    return {**others, "nodeAffinity": node_affinity} if node_affinity else others
 
 
 def _is_named(name: str) -> dict[str, Any]:
     return {"key": FIELD_NAME, "operator": "In", "values": [name]}
+
+
+def _exists(label: str) -> dict[str, Any]:
+    return {"key": label, "operator": "Exists"}
 
 
 def narrowed(term: Mapping[str, Any], kind: str, requirement: dict[str, Any]) -> dict[str, Any]:

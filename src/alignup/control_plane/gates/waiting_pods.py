@@ -8,6 +8,7 @@ anew knows of it.
 from __future__ import annotations
 
 from collections.abc import Mapping  # msgspec reads annotations
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -15,7 +16,12 @@ import msgspec
 from alignup.cluster.node_totals import demand_key
 from alignup.control_plane.api_server import objects
 from alignup.control_plane.api_server.objects import PLACE
-from alignup.control_plane.gates.node_affinity import GATE, required_terms
+from alignup.control_plane.gates.node_affinity import (
+    GATE,
+    has_label,
+    required_terms,
+    unpinned,
+)
 from alignup.errors import AlignupError
 from alignup.kubernetes.node_fit import FIELD_NAME, requests_of
 from alignup.kubernetes.pod import REQUIRED
@@ -74,6 +80,31 @@ class _Condition(msgspec.Struct, gc=False):
     reason: str = ""
 
 
+class _Requirement(msgspec.Struct, gc=False):
+    key: str
+    operator: str
+    values: list[str] | None = None
+
+
+class _Term(msgspec.Struct, rename="camel", gc=False):
+    match_expressions: list[_Requirement] | None = None
+    match_fields: list[_Requirement] | None = None
+
+
+class _Terms(msgspec.Struct, rename="camel", gc=False):
+    node_selector_terms: list[_Term] | None = None
+
+
+class _NodeAffinity(msgspec.Struct, gc=False):
+    required: _Terms | None = msgspec.field(name=REQUIRED, default=None)
+
+
+class _Affinity(msgspec.Struct, rename="camel", gc=False):
+    """The types of `spec.affinity`, as far as it is about the names and labels of nodes."""
+
+    node_affinity: _NodeAffinity | None = None
+
+
 class GatedSpec(objects.PodSpec, rename="camel", gc=False):
     """The specification of a pod, with what a scheduler looks at."""
 
@@ -111,7 +142,8 @@ class Kind(Record, eq=False):
     Attributes:
         pod: one of them, as its kubelet sees it.
         constrained: the same one with what it demands of a node before it is bound to one: node
-            selector, node affinity, tolerations.
+            selector, node affinity, tolerations. A pod that was let go by a label is of the kind
+            that it was of before.
         demand: what its kubelet sees of them (`demand_key`). Bound pods are read the same way, so
             pods that differ in their constraints only are copies once they are on a node.
         requests: what a scheduler counts, in the units of `requests_of`.
@@ -187,13 +219,13 @@ class WaitingPod(Record):
     @property
     def follows_label(self) -> bool:
         """Whether its affinity lets it go to nodes that have its label."""
-        return any(_has_label(term, self.label) for term in required_terms(self.affinity))
+        return any(has_label(term, self.label) for term in required_terms(self.affinity))
 
     @property
     def goes_by_label_only(self) -> bool:
         """Whether its affinity lets it go nowhere else."""
         terms = required_terms(self.affinity)
-        return bool(terms) and all(_has_label(term, self.label) for term in terms)
+        return bool(terms) and all(has_label(term, self.label) for term in terms)
 
     @property
     def waits(self) -> bool:
@@ -276,7 +308,13 @@ class GatedPodReader:
         )
 
         gates = _gates(spec)
-        kind = self._kind(pod, spec, unseen)
+        affinity: Mapping[str, Any] | None = spec.affinity
+        if GATE not in gates and affinity:  # the node that it goes to has the label
+            with suppress(msgspec.ValidationError):  # one of other types is refused below
+                msgspec.convert(affinity, _Affinity)
+                affinity = unpinned(affinity, PLACE_LABEL + metadata.uid)
+
+        kind = self._kind(pod, spec, affinity, is_unseen=bool(unseen))
         is_too_long = needs_place and kind.length > _LONGEST_CONSTRAINTS
         conditions = pod_object.status.conditions or ()
         return WaitingPod(
@@ -302,11 +340,13 @@ class GatedPodReader:
             annotations.get(SEEN_BY, ""),
         )
 
-    def _kind(self, pod: Pod, spec: GatedSpec, unseen: tuple[str, ...]) -> Kind:
-        fields = spec.node_selector, spec.affinity, spec.tolerations
+    def _kind(
+        self, pod: Pod, spec: GatedSpec, affinity: Mapping[str, Any] | None, *, is_unseen: bool
+    ) -> Kind:
+        fields = spec.node_selector, affinity, spec.tolerations
         encoded = msgspec.json.encode(fields)
         demand = demand_key(pod)
-        key = demand, encoded, bool(unseen)
+        key = demand, encoded, is_unseen
         kind = self._kinds.get(key)
         if kind is None:
             demands = self._reader.demands_of(*fields)
@@ -385,21 +425,13 @@ def _place(pod_object: GatedPodObject) -> tuple[str, ...]:
         return ()
 
     label = PLACE_LABEL + metadata.uid
-    unlabelled = [term for term in terms if not _has_label(term, label)]
+    unlabelled = [term for term in terms if not has_label(term, label)]
     pinned_to = [_named(term) for term in unlabelled]
     if not all(name in place for name in pinned_to):
         return ()
 
     is_whole = len(unlabelled) < len(terms) or set(pinned_to) == set(place)
     return place if is_whole else ()
-
-
-def _has_label(term: Mapping[str, Any], label: str) -> bool:
-    """Return whether a term asks for nodes that have a label."""
-    return any(
-        expression.get("key") == label and expression.get("operator") == "Exists"
-        for expression in term.get("matchExpressions") or ()
-    )
 
 
 def _named(term: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alignup.control_plane.gates.node_affinity import pinned, required_terms
+from alignup.control_plane.gates.node_affinity import pinned, required_terms, unpinned
 from alignup.kubernetes.manifest import read_pod
 from alignup.kubernetes.node_fit import NodeObject, selects
 
@@ -127,3 +127,30 @@ def test_several_names_do_not_go_into_terms_of_its_own() -> None:
 
     changed = pinned(affinity_of([term]), ["a", "b"], LABEL)
     assert required_terms(changed)[0]["matchExpressions"][-1]["key"] == LABEL
+
+
+@given(
+    st.lists(TERMS, max_size=3),
+    st.lists(st.sampled_from(NAMES), min_size=1, unique=True),
+    st.booleans(),
+    NODES,
+)
+def test_what_was_pinned_by_a_label_is_as_it_was_before(terms, names, has_more, node) -> None:
+    """Nodes that have the label are taken or not as all were before."""
+    affinity = affinity_of(terms) if terms else None
+    if has_more:
+        affinity = {**(affinity or {}), "podAffinity": {"a": 1}}
+
+    before = unpinned(pinned(affinity, names, LABEL), LABEL)
+    assert unpinned(before, LABEL) == before
+    assert selected(before, node) == selected(affinity, node)
+    assert (before or {}).get("podAffinity") == (affinity or {}).get("podAffinity")
+    if not terms:
+        assert before == affinity
+
+
+@given(st.lists(TERMS, min_size=1, max_size=3))
+def test_without_the_label_nothing_is_taken_away(terms) -> None:
+    by_name = pinned(affinity_of(terms), ["a"])
+    for affinity in (None, {}, affinity_of(terms), by_name):
+        assert unpinned(affinity, LABEL) is affinity

@@ -122,6 +122,25 @@ def test_what_the_keeper_does_not_see_is_told(spec, unseen) -> None:
     assert waiting_pod("p", spec=spec).unseen == unseen
 
 
+@pytest.mark.parametrize("has_own_terms", [False, True])
+def test_who_was_let_go_by_a_label_is_of_the_kind_that_it_was_before(has_own_terms) -> None:
+    """Each has a label of its own: kinds of one pod each would take the place of those of many."""
+    reader = GatedPodReader()
+    affinity = required(named("a"), named("b")) if has_own_terms else None
+
+    def kind(name, **spec):
+        return reader.decode(json.dumps(gated_object(name, spec=spec)).encode()).kind
+
+    before = kind("p", affinity=affinity)
+    label = f"{PLACE_LABEL}uid-p"
+    assert kind("p", schedulingGates=None, affinity=pinned(affinity, ["a"], label)) is before
+    # with the gate it waits for a node that has the label already
+    assert kind("p", affinity=pinned(affinity, ["a"], label)) is not before
+    # it is no other pod's
+    assert kind("q", schedulingGates=None, affinity=pinned(affinity, ["a"], label)) is not before
+    assert kind("p", schedulingGates=None, affinity=pinned(affinity, ["a"])) is not before
+
+
 def let_go(place, affinity):
     pod = gated_object("p", spec={"schedulingGates": None, "affinity": affinity})
     pod["metadata"]["annotations"] = {PLACE: place}
@@ -292,7 +311,11 @@ def test_whatever_a_server_sends_is_a_pod_or_refused(seed) -> None:
     """Nothing that comes from outside ends in another error, which would end the keeper."""
     random = Random(seed)
     for _ in range(100):
-        pod = gated_object("p", spec={"affinity": required(named("a")), "volumes": [{"name": "v"}]})
+        affinity = required(named("a"))
+        if random.random() < 0.5:
+            affinity = pinned(random.choice([None, affinity]), ["a"], f"{PLACE_LABEL}uid-p")
+
+        pod = gated_object("p", spec={"affinity": affinity, "volumes": [{"name": "v"}]})
         pod["metadata"]["annotations"] = {PLACE: "a", "alignup.dev/group-size": "2"}
         pod["metadata"]["labels"] = {"alignup.dev/group": "g"}
         pod["spec"]["schedulingGates"] = random.choice([None, pod["spec"]["schedulingGates"]])
