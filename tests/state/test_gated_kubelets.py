@@ -109,7 +109,7 @@ def test_without_versions_a_former_leader_grants_what_the_next_one_has_given() -
     faults = 0
     for seed in range(40):
         cluster = TwoKeepers(
-            seed, leaves=True, faults=False, strangers=False, turns=20.0, pace=0.3, is_fenced=False
+            seed, leaves=True, faults=False, strangers=False, turns=5.0, pace=0.3, is_fenced=False
         )
         try:
             for _ in range(300):
@@ -146,7 +146,7 @@ def _with_labels(seed: int, **options: bool) -> TwoKeepers:
     return cluster
 
 
-@pytest.mark.parametrize("seeds", counts(12, 300))
+@pytest.mark.parametrize("seeds", counts(20, 300))
 def test_late_labels_of_a_former_leader_are_there_and_refused(seeds) -> None:
     outcomes: Counter[str] = Counter()
     for seed in range(seeds):

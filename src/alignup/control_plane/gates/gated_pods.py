@@ -38,6 +38,8 @@ class GatedPods:
         groups: those that wait together, and what is known of other members.
         unasked: the kinds in the queue for which not all nodes were asked.
         refused_kinds: those that all nodes have refused, but for those that changed.
+        hopeless_kinds: those that all nodes would refuse if no pod were there, until other nodes
+            come.
         faulty: by uid, those that get no place whatever comes free, and since when each is seen.
     """
 
@@ -48,6 +50,7 @@ class GatedPods:
         self.groups = WaitingGroups()
         self.unasked: set[Kind] = set()
         self.refused_kinds = KindTable()
+        self.hopeless_kinds: set[Kind] = set()
         self.faulty: dict[str, tuple[WaitingPod, float]] = {}
         self._state = state
         self._places = places
@@ -133,7 +136,7 @@ class GatedPods:
     def enqueue(self, pod: WaitingPod, since: float) -> None:
         """Let a pod wait for itself."""
         before = self.queue.add(pod, since)
-        if pod.kind not in self.refused_kinds:
+        if pod.kind not in self.refused_kinds and pod.kind not in self.hopeless_kinds:
             self.unasked.add(pod.kind)
 
         # where less important ones of its kind were refused for another one's sake
@@ -151,10 +154,27 @@ class GatedPods:
             self._forget_kind(pod.kind)
             self._kept.forget(uid)
 
-    def all_refuse(self, kind: Kind) -> None:
-        """Take in that no node but those that change from now on takes pods of a kind."""
-        self.refused_kinds.add(kind)
+    def all_refuse(self, kind: Kind, *, is_hopeless: bool) -> None:
+        """Take in that no node but those that change from now on takes pods of a kind.
+
+        Where it is hopeless, no node of now will, however it changes.
+        """
         self.unasked.discard(kind)
+        if is_hopeless:
+            self.refused_kinds.discard(kind)
+            self.hopeless_kinds.add(kind)
+        else:
+            self.refused_kinds.add(kind)
+
+    def hope_again(self) -> None:
+        """Let all nodes be asked again for the kinds that were hopeless: there are others now."""
+        self.unasked |= self.hopeless_kinds
+        self.hopeless_kinds.clear()
+
+    @property
+    def hopes(self) -> bool:
+        """Whether a pod that waits may get a place once a node has more to give."""
+        return self.groups.may_wait or bool(self.unasked or self.refused_kinds or self._placeless)
 
     def ask_all(self, kind: Kind) -> None:
         """Let all nodes be asked for a kind with the next decisions: some were not asked now."""
@@ -281,4 +301,5 @@ class GatedPods:
         """Let all nodes be asked again for a kind of which no pod waits now."""
         if kind not in self.queue.kinds:
             self.refused_kinds.discard(kind)
+            self.hopeless_kinds.discard(kind)
             self.unasked.discard(kind)

@@ -143,6 +143,14 @@ class Keeper:
         self.unadmitted.reported(names)
         return any(name in self.state.changed or name in self.nodes.changed for name in names)
 
+    @property
+    def waits_for_changes(self) -> bool:
+        """Whether something else may be decided once a node has more to give, or less.
+
+        Mostly nothing waits, or only pods that would have no place on empty nodes either.
+        """
+        return self.pods.hopes or bool(self.places.suspect or self.places.misplaced or self.labels)
+
     # Pods.
 
     def pods_listed(

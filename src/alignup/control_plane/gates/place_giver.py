@@ -98,7 +98,13 @@ class PlaceGiver:
 
     def possible(self, changed: set[str]) -> Possible:
         """Return for which kinds in the queue which nodes are to be asked."""
+        if self._choice.has_other_nodes():
+            self._pods.hope_again()
+
         possible: Possible = dict.fromkeys(self._pods.unasked)
+        if not self._pods.refused_kinds:
+            return possible
+
         for name in changed:
             for kind in self._choice.kinds_that_fit(self._pods.refused_kinds, name):
                 names = possible.setdefault(kind, set())
@@ -146,7 +152,8 @@ class PlaceGiver:
 
             del possible[pod.kind]
             if not chosen:
-                self._pods.all_refuse(pod.kind)
+                is_hopeless = self._choice.is_hopeless(pod)
+                self._pods.all_refuse(pod.kind, is_hopeless=is_hopeless)
 
         return None
 

@@ -29,6 +29,10 @@ class PlaceLabels:
         # By node, the version that was seen last.
         self._versions: dict[str, str] = {}
 
+    def __bool__(self) -> bool:
+        """Return whether a node has a label, or was asked to get or lose one."""
+        return bool(self._nodes or self._under_way)
+
     def seen(self, name: str, labels: Mapping[str, str], version: str = "") -> list[str]:
         """Take in the labels that a node has; return the uids of the pods whose place it is.
 

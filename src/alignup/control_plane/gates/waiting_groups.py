@@ -179,6 +179,11 @@ class WaitingGroups:
         return iter(list(self._pending.values()))
 
     @property
+    def may_wait(self) -> bool:
+        """Whether a member of some group may wait; false: none does."""
+        return bool(self._pending)
+
+    @property
     def uids(self) -> Iterable[str]:
         """The uids of all members."""
         return self._of_pod.keys()

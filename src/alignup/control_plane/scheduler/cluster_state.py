@@ -817,6 +817,9 @@ class View:
 
         # Counts changes: what was judged under the same number still holds.
         self.version = 0
+        # Counts how often members came, went or were made anew: nodes without pods are the same
+        # under the same number.
+        self.generation = 0
         # By member, the version when it changed last, the newest at the end.
         self._changed_at: dict[str, int] = {}
         # By what a pod asks for and the strategy, what all members say, and as of which version.
@@ -839,6 +842,7 @@ class View:
         self.members[member.name] = member
         self._rows[member.name] = _row(_source(member))
         self._is_stale = True
+        self.generation += 1
         self.touch(member.name)
 
     def drop(self, name: str) -> None:
@@ -846,6 +850,7 @@ class View:
         if self.members.pop(name, None) is not None:
             self._rows.pop(name, None)
             self._is_stale = True
+            self.generation += 1
             self.touch(name)
 
     def refresh(self, member: Member) -> None:

@@ -122,6 +122,35 @@ def test_a_pod_is_let_go_to_its_node_and_the_next_one_when_that_is_free() -> Non
             assert there.complaints == []
 
 
+@pytest.mark.parametrize("is_waited_for", [False, True])
+def test_it_is_decided_about_changes_that_somebody_waits_for(monkeypatch, is_waited_for) -> None:
+    moments: list[float] = []
+
+    def decide(keeper: Keeper, now: float) -> list[object]:
+        moments.append(now)
+        return _decide(keeper, now)
+
+    _decide = Keeper.decide
+    monkeypatch.setattr(Keeper, "decide", decide)
+
+    @with_cluster("a")
+    async def _(there: Cluster) -> None:
+        service = there.service()
+        if is_waited_for:
+            await there.stub.put(PODS, pod_object("holder", "a", cpu=4))
+            await there.stub.put(PODS, gated_object("p", cpu=4))
+        async with running(service.run()):
+            await service.watch.synced()
+            await asyncio.sleep(0.1)
+            moments.clear()
+            for number in range(3):
+                await there.stub.put(PODS, pod_object(f"p{number}", "a", cpu=1))
+                await there.stub.delete(PODS, f"p{number}", "default")
+                await asyncio.sleep(0.05)
+
+    assert bool(moments) == is_waited_for
+
+
 def test_a_deleted_pod_is_looked_for_and_is_free_when_no_report_has_come(monkeypatch) -> None:
     """Its kubelet may have taken it before, and takes its time to end it."""
     monkeypatch.setattr(cluster_watch, "_TICK_SECONDS", 0.01)

@@ -10,8 +10,20 @@ from alignup.control_plane.gates.node_affinity import pinned
 from alignup.control_plane.gates.reasons import Reasons
 from alignup.control_plane.gates.wait_reasons import WaitReasons
 from alignup.control_plane.gates.waiting_pods import PLACE, PLACE_LABEL
-from inputs.keepers import GIBI, SPREAD, TAINT, bound, given, keeper_of, labels, let_go, node
+from inputs.keepers import (
+    GIBI,
+    SPREAD,
+    TAINT,
+    bound,
+    given,
+    grouped_pod,
+    keeper_of,
+    labels,
+    let_go,
+    node,
+)
 from inputs.waiting_pods import GATED_READER, gated_object, member, waiting_pod
+from inputs.watched_objects import description, report
 
 
 def test_a_pod_gets_a_place_where_a_node_aligns_it() -> None:
@@ -45,6 +57,61 @@ def test_only_nodes_that_changed_are_asked() -> None:
     keeper.decide(9)
     # a node without enough in sum is not asked at all
     assert keeper.counts.judged == judged
+
+
+def test_who_fits_no_empty_node_is_asked_for_only_where_other_nodes_come() -> None:
+    keeper = keeper_of("a")
+    keeper.pod_seen(waiting_pod("large", cpu=5), 1)
+    assert keeper.waits_for_changes
+    assert keeper.decide(1) == []
+    assert not keeper.waits_for_changes
+
+    judged = keeper.counts.judged
+    keeper.pod_seen(bound("small", "a", cpu=1), 2)
+    keeper.pod_gone("uid-small", 2)
+    keeper.pod_seen(waiting_pod("large-too", cpu=5), 2)
+    assert keeper.decide(2) == []
+    assert keeper.counts.judged == judged
+
+    keeper.node_seen(node("b"), 3)
+    described = description(topologyManagerPolicy="best-effort")
+    keeper.state.report_seen(report("b", described=described), 3)
+    assert set(given(keeper.decide(3)).values()) == {("b",)}
+
+
+def test_a_kind_of_which_none_waits_any_more_is_hopeless_no_more() -> None:
+    keeper = keeper_of("a")
+    keeper.pod_seen(waiting_pod("large", cpu=5), 1)
+    keeper.decide(1)
+    assert len(keeper.pods.hopeless_kinds) == 1
+    keeper.pod_gone("uid-large", 2)
+    assert not keeper.pods.hopeless_kinds
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [
+        pytest.param(lambda keeper: keeper.pod_seen(waiting_pod("q", cpu=4), 3), id="a pod"),
+        pytest.param(lambda keeper: keeper.pod_seen(grouped_pod("q"), 3), id="a group"),
+        pytest.param(lambda keeper: keeper.node_seen(node("b", taints=(TAINT,)), 3), id="a node"),
+        pytest.param(
+            lambda keeper: keeper.node_seen(node("b", labels={f"{PLACE_LABEL}uid": "true"}), 3),
+            id="a label",
+        ),
+    ],
+)
+def test_a_change_matters_where_something_waits_for_it(wait) -> None:
+    """Else it is decided with the next thing that does."""
+    keeper = keeper_of("a")
+    keeper.decide(1)
+    assert not keeper.waits_for_changes
+    keeper.pod_seen(waiting_pod("p", cpu=4), 2)
+    assert keeper.waits_for_changes
+    assert given(keeper.decide(2)) == {"p": ("a",)}
+    keeper.decide(2)
+    assert not keeper.waits_for_changes
+    wait(keeper)
+    assert keeper.waits_for_changes
 
 
 def test_a_kind_that_waits_anew_is_asked_for_everywhere() -> None:
