@@ -51,6 +51,8 @@ class GatedPods:
         self.unasked: set[Kind] = set()
         self.refused_kinds = KindTable()
         self.hopeless_kinds: set[Kind] = set()
+        # Of the nodes for which these are hopeless.
+        self._generation = state.view.generation
         self.faulty: dict[str, tuple[WaitingPod, float]] = {}
         self._state = state
         self._places = places
@@ -166,15 +168,25 @@ class GatedPods:
         else:
             self.refused_kinds.add(kind)
 
+    @property
+    def _has_other_nodes(self) -> bool:
+        return self._generation != self._state.view.generation
+
     def hope_again(self) -> None:
-        """Let all nodes be asked again for the kinds that were hopeless: there are others now."""
-        self.unasked |= self.hopeless_kinds
-        self.hopeless_kinds.clear()
+        """Let all nodes be asked again for the kinds that were hopeless, if there are others now."""
+        if self._has_other_nodes:
+            self._generation = self._state.view.generation
+            self.unasked |= self.hopeless_kinds
+            self.hopeless_kinds.clear()
 
     @property
     def hopes(self) -> bool:
         """Whether a pod that waits may get a place once a node has more to give."""
-        return self.groups.may_wait or bool(self.unasked or self.refused_kinds or self._placeless)
+        return (
+            self.groups.may_wait
+            or bool(self.unasked or self.refused_kinds or self._placeless)
+            or (bool(self.hopeless_kinds) and self._has_other_nodes)
+        )
 
     def ask_all(self, kind: Kind) -> None:
         """Let all nodes be asked for a kind with the next decisions: some were not asked now."""

@@ -60,8 +60,6 @@ class NodeChoice:
         self._unadmitted = unadmitted
         self._kept = kept
         self._counts = counts
-        # That of the nodes when it was asked last whether there are others.
-        self._generation = 0
 
     def choose(
         self, pod: WaitingPod, names: set[str] | None, most: int, without: Sequence[str] = ()
@@ -100,11 +98,6 @@ class NodeChoice:
                     break
 
         return chosen
-
-    def has_other_nodes(self) -> bool:
-        """Return whether nodes have come, or were made anew, since the last call."""
-        before, self._generation = self._generation, self._state.view.generation
-        return self._generation != before
 
     def is_hopeless(self, pod: WaitingPod) -> bool:
         """Return whether no node would align a pod even if no other one were there."""

@@ -98,9 +98,7 @@ class PlaceGiver:
 
     def possible(self, changed: set[str]) -> Possible:
         """Return for which kinds in the queue which nodes are to be asked."""
-        if self._choice.has_other_nodes():
-            self._pods.hope_again()
-
+        self._pods.hope_again()
         possible: Possible = dict.fromkeys(self._pods.unasked)
         if not self._pods.refused_kinds:
             return possible

@@ -151,6 +151,22 @@ def test_it_is_decided_about_changes_that_somebody_waits_for(monkeypatch, is_wai
     assert bool(moments) == is_waited_for
 
 
+def test_who_fits_no_empty_node_is_let_go_as_soon_as_another_node_has_reported() -> None:
+    @with_cluster("a")
+    async def _(there: Cluster) -> None:
+        await there.stub.put(PODS, gated_object("p", cpu=5))
+        service = there.service()
+        async with running(service.run()):
+            await until(lambda: service.keeper.pods.hopeless_kinds)
+            await there.stub.put(NODES, node_object("b"))
+            await until(lambda: "b" in service.keeper.nodes.objects)
+            await asyncio.sleep(0.05)
+            described = description(topologyManagerPolicy="best-effort")
+            await there.stub.put(TOPOLOGIES, topology("b", described=described))
+            await until(lambda: not there.is_gated("p"))
+            assert there.place("p") == "b"
+
+
 def test_a_deleted_pod_is_looked_for_and_is_free_when_no_report_has_come(monkeypatch) -> None:
     """Its kubelet may have taken it before, and takes its time to end it."""
     monkeypatch.setattr(cluster_watch, "_TICK_SECONDS", 0.01)
