@@ -173,7 +173,7 @@ class GatedPods:
         return self._generation != self._state.view.generation
 
     def hope_again(self) -> None:
-        """Let all nodes be asked again for the kinds that were hopeless, if there are others now."""
+        """Let all nodes be asked again for hopeless kinds, if there are other nodes now."""
         if self._has_other_nodes:
             self._generation = self._state.view.generation
             self.unasked |= self.hopeless_kinds

@@ -159,9 +159,12 @@ class KeeperService:
             self.observed.nodes_changed(names, self.clock())
             self._note_change()
 
-    def _note_change(self) -> None:
-        """Let it be decided soon, if that matters to anybody: else it is done within a second."""
-        if self.keeper.waits_for_changes:
+    def _note_change(self, pod: WatchedPod | WaitingPod | None = None) -> None:
+        """Let it be decided soon, if that matters to anybody: else it is done within a second.
+
+        The argument is the pod that has changed, if it is one.
+        """
+        if isinstance(pod, WaitingPod) or self.keeper.waits_for_changes:
             self._gathering.event()
 
     def _node_sink(self) -> Calls[WatchedNode]:
@@ -205,14 +208,13 @@ class KeeperService:
             self.observed.pod_gone(watched.pod.uid, self.clock())
             if isinstance(pod, WaitingPod):  # it was never bound
                 keeper.pod_gone(pod.uid, self.clock())
-                self._gathering.event()
             elif pod.has_ended:
                 keeper.pod_gone(pod.pod.uid, self.clock())
             else:
                 # the event shows it as it was before, also where it has ended since
                 keeper.pod_vanished(pod.pod.uid, self.clock())
                 self.watch.look_for(pod.pod)
-            self._note_change()
+            self._note_change(pod)
 
         return Calls(listed, self._pod_seen, gone)
 
@@ -226,10 +228,7 @@ class KeeperService:
         self.keeper.pod_seen(pod, self.clock())
         if is_news:
             self._note_group_kinds()
-        if is_news and isinstance(pod, WaitingPod):
-            self._gathering.event()
-        elif is_news:
-            self._note_change()
+            self._note_change(pod)
 
     def _look_for_other_leader(self, seen_by: str) -> None:
         if self._fence is not None:

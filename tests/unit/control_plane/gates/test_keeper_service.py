@@ -140,12 +140,15 @@ def test_it_is_decided_about_changes_that_somebody_waits_for(monkeypatch, is_wai
             await there.stub.put(PODS, pod_object("holder", "a", cpu=4))
             await there.stub.put(PODS, gated_object("p", cpu=4))
         async with running(service.run()):
-            await service.watch.synced()
+            await until(lambda: moments)
             await asyncio.sleep(0.1)
             moments.clear()
+            bound = service.keeper.state.pods
             for number in range(3):
                 await there.stub.put(PODS, pod_object(f"p{number}", "a", cpu=1))
+                await until(lambda number=number: f"uid-p{number}" in bound)
                 await there.stub.delete(PODS, f"p{number}", "default")
+                await until(lambda number=number: f"uid-p{number}" not in bound)
                 await asyncio.sleep(0.05)
 
     assert bool(moments) == is_waited_for
