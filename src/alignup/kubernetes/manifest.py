@@ -275,7 +275,7 @@ def _constraints(
     return NodeConstraints(
         node_name=spec.node_name or "",
         node_selector=spec.node_selector or {},
-        node_affinity=_required_terms(spec.affinity or {}, f"{before}spec.affinity"),
+        node_affinity=required_node_terms(spec.affinity or {}, f"{before}spec.affinity"),
         tolerations=tuple(spec.tolerations or ()),
         host_ports=tuple(_host_ports(with_ports, is_host_network=bool(spec.host_network))),
         os=str((spec.os or {}).get("name") or ""),
@@ -286,10 +286,14 @@ def _constraints(
     )
 
 
-def _required_terms(
+def required_node_terms(
     affinity: Mapping[str, Any], where: str
 ) -> tuple[Mapping[str, Any], ...] | None:
-    """Return the required terms of a node affinity; None if there are none."""
+    """Return the required terms of nodes in a pod's `spec.affinity`; None if there are none.
+
+    Raises:
+        InputError: they have not the form of such terms; the place in it begins with `where`.
+    """
     selector: Any = affinity
     for key in ("nodeAffinity", REQUIRED):
         where = f"{where}.{key}"

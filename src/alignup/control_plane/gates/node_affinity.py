@@ -99,9 +99,9 @@ def _without_label(term: Mapping[str, Any], label: str) -> dict[str, Any]:
     """Return what else a term asks for; nothing of it stays empty."""
     own = {
         kind: [
-            requirement for requirement in requirements or () if not _asks_for(requirement, label)
+            requirement for requirement in term.get(kind) or () if not _asks_for(requirement, label)
         ]
-        for kind, requirements in term.items()
+        for kind in ("matchExpressions", "matchFields")
     }
     return {kind: requirements for kind, requirements in own.items() if requirements}
 

@@ -8,7 +8,6 @@ anew knows of it.
 from __future__ import annotations
 
 from collections.abc import Mapping  # msgspec reads annotations
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -16,13 +15,9 @@ import msgspec
 from alignup.cluster.node_totals import demand_key
 from alignup.control_plane.api_server import objects
 from alignup.control_plane.api_server.objects import PLACE
-from alignup.control_plane.gates.node_affinity import (
-    GATE,
-    has_label,
-    required_terms,
-    unpinned,
-)
+from alignup.control_plane.gates.node_affinity import GATE, has_label, required_terms, unpinned
 from alignup.errors import AlignupError
+from alignup.kubernetes.manifest import required_node_terms
 from alignup.kubernetes.node_fit import FIELD_NAME, requests_of
 from alignup.kubernetes.pod import REQUIRED
 from alignup.kubernetes.wire import Metadata
@@ -78,31 +73,6 @@ class _Condition(msgspec.Struct, gc=False):
     type: str
     status: str
     reason: str = ""
-
-
-class _Requirement(msgspec.Struct, gc=False):
-    key: str
-    operator: str
-    values: list[str] | None = None
-
-
-class _Term(msgspec.Struct, rename="camel", gc=False):
-    match_expressions: list[_Requirement] | None = None
-    match_fields: list[_Requirement] | None = None
-
-
-class _Terms(msgspec.Struct, rename="camel", gc=False):
-    node_selector_terms: list[_Term] | None = None
-
-
-class _NodeAffinity(msgspec.Struct, gc=False):
-    required: _Terms | None = msgspec.field(name=REQUIRED, default=None)
-
-
-class _Affinity(msgspec.Struct, rename="camel", gc=False):
-    """The types of `spec.affinity`, as far as it is about the names and labels of nodes."""
-
-    node_affinity: _NodeAffinity | None = None
 
 
 class GatedSpec(objects.PodSpec, rename="camel", gc=False):
@@ -310,9 +280,8 @@ class GatedPodReader:
         gates = _gates(spec)
         affinity: Mapping[str, Any] | None = spec.affinity
         if GATE not in gates and affinity:  # the node that it goes to has the label
-            with suppress(msgspec.ValidationError):  # one of other types is refused below
-                msgspec.convert(affinity, _Affinity)
-                affinity = unpinned(affinity, PLACE_LABEL + metadata.uid)
+            required_node_terms(affinity, "spec.affinity")
+            affinity = unpinned(affinity, PLACE_LABEL + metadata.uid)
 
         kind = self._kind(pod, spec, affinity, is_unseen=bool(unseen))
         is_too_long = needs_place and kind.length > _LONGEST_CONSTRAINTS

@@ -141,6 +141,14 @@ def test_who_was_let_go_by_a_label_is_of_the_kind_that_it_was_before(has_own_ter
     assert kind("p", schedulingGates=None, affinity=pinned(affinity, ["a"])) is not before
 
 
+@pytest.mark.parametrize("unknown", [3, "x", [3], {"a": 1}, None])
+def test_what_no_server_knows_in_a_term_changes_nothing(unknown) -> None:
+    """A server of a later release may send it."""
+    affinity = pinned(required(named("a")), ["a"], f"{PLACE_LABEL}uid-p")
+    affinity["nodeAffinity"][REQUIRED]["nodeSelectorTerms"][0]["unknown"] = unknown
+    assert let_go("a", affinity).place == ("a",)
+
+
 def let_go(place, affinity):
     pod = gated_object("p", spec={"schedulingGates": None, "affinity": affinity})
     pod["metadata"]["annotations"] = {PLACE: place}
