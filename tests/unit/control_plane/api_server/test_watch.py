@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from alignup.control_plane.api_server import watch
 from alignup.control_plane.api_server.api_client import Pauses
 from alignup.control_plane.api_server.objects import PodObject, decode_pod
 from alignup.control_plane.api_server.watch import Follower
@@ -105,6 +106,23 @@ def test_a_connection_that_drops_is_resumed_without_a_list() -> None:
             assert follower.lists == 1
 
     check(scenario)
+
+
+def test_a_watch_that_goes_on_though_it_was_to_end_is_given_up_and_resumed(monkeypatch) -> None:
+    monkeypatch.setattr(watch, "_WATCH_SECONDS", 0)
+    monkeypatch.setattr(watch, "_TOO_LATE", 0.1)
+    said: list[str] = []
+
+    async def scenario() -> None:
+        stub = ApiStub()  # it ends no watch by itself
+        async with following(stub, complain=said.append) as (follower, names):
+            await until(lambda: stub.watches > 1)
+            await add(stub, "p")
+            await until(lambda: "p" in names.versions)
+            assert follower.lists == 1
+
+    check(scenario)
+    assert f"GET {PODS}: no answer" in said[0]
 
 
 def test_410_gone_leads_to_another_list(caplog) -> None:
