@@ -39,14 +39,25 @@ YOUNG_OBJECTS: Final = 1_000_000
 
 
 def run_in_cluster(
-    kubeconfig: str | None, work: Callable[[Api], Awaitable[None]], logs: options.Logs
+    kubeconfig: str | None,
+    work: Callable[[Api], Awaitable[None]],
+    logs: options.Logs,
+    new_loop: Callable[[], asyncio.AbstractEventLoop] | None = None,
 ) -> None:
-    """Do some work with connections to an API server, and log as the options say."""
+    """Do some work with connections to an API server, and log as the options say.
+
+    Args:
+        kubeconfig: as for `Api.connect`.
+        work: is given the connections.
+        logs: the options.
+        new_loop: makes the event loop; None: as usual.
+    """
     need_extra("cluster")
     from alignup.cli.agent import start_logging
     from alignup.control_plane.api_server.api_client import with_api
 
-    with_api(kubeconfig, work, complain=start_logging(logs.log_format, logs.log_level))
+    complain = start_logging(logs.log_format, logs.log_level)
+    with_api(kubeconfig, work, complain=complain, new_loop=new_loop)
 
 
 class Serving(options.Gathered):

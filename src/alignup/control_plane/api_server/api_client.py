@@ -323,10 +323,12 @@ def with_api(
     work: Callable[[Api], Awaitable[_T]],
     context: str | None = None,
     complain: Callable[[str], None] = lambda _: None,
+    new_loop: Callable[[], asyncio.AbstractEventLoop] | None = None,
 ) -> _T:
     """Return what some work with an API server returns.
 
-    The other arguments are those of `Api.connect`, and what is to be `Api.complain`.
+    The other arguments are those of `Api.connect`, what is to be `Api.complain`, and what makes the
+    event loop that it is done in (None: as usual).
 
     Raises:
         InputError: as `Api.connect`.
@@ -338,7 +340,8 @@ def with_api(
             return await work(api)
 
     try:
-        return asyncio.run(connected())
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            return runner.run(connected())
     finally:
         signal.alarm(0)  # of `end_on_signals`
 
