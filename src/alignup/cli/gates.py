@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import platform
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 import click
@@ -16,6 +16,10 @@ from alignup.errors import InputError
 
 if TYPE_CHECKING:
     from alignup.control_plane.api_server.api_client import Api
+
+# Seconds from one look at what the API server has sent to the next one. A pod goes through its
+# states in about as long, so that most of them are seen at once.
+_BATCH: Final = 0.02
 
 
 class Keeping(options.Gathered):
@@ -92,9 +96,12 @@ def command(
         run_in_cluster(keeping.kubeconfig, lambda api: change(api, click.echo), logs)
         return
 
+    from alignup.control_plane.batched_loop import new_batched_loop
+
     # what is imported and listed first stays, and collections over it would find nothing
     gc.set_threshold(YOUNG_OBJECTS)
-    run_in_cluster(keeping.kubeconfig, partial(keep, keeping), logs)
+    work, new_loop = partial(keep, keeping), partial(new_batched_loop, _BATCH)
+    run_in_cluster(keeping.kubeconfig, work, logs, new_loop)
 
 
 async def keep(settings: Keeping, api: Api) -> None:

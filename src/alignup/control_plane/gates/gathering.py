@@ -1,4 +1,4 @@
-"""Lets one task go on some time after the first of several events."""
+"""Lets one task go on when something has happened, but not too often."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import asyncio
 
 
 class Gathering:
-    """Gathers events: what is seen shortly after one is taken together with it.
+    """Gathers events: after a pause, the next one lasts until some time has gone by.
 
-    Each event costs next to nothing, and each pause one timer, however many events there are.
+    The first event after a quiet time ends the pause at once. Each event costs next to nothing, and
+    each pause one timer at most, however many events there are.
 
     Args:
-        seconds: for which events are gathered.
+        seconds: from the end of a pause to the end of the next one that events may bring about.
         longest: seconds after which a pause ends without an event.
     """
 
@@ -21,12 +22,20 @@ class Gathering:
         self._is_over = asyncio.Event()
         self._has_event = False
         self._has_beat = False
+        # By the clock of the loop, when an event may end the pause.
+        self._next_end = float("-inf")
 
     def event(self) -> None:
         """Let the pause end soon."""
-        if not self._has_event:
-            self._has_event = True
-            asyncio.get_running_loop().call_later(self._seconds, self._is_over.set)
+        if self._has_event:
+            return
+
+        self._has_event = True
+        loop = asyncio.get_running_loop()
+        if loop.time() < self._next_end:
+            loop.call_at(self._next_end, self._is_over.set)
+        else:
+            self._is_over.set()
 
     async def pause(self) -> None:
         """Wait for the end of the pause, and begin the next one."""
@@ -37,6 +46,7 @@ class Gathering:
         await self._is_over.wait()
         self._is_over.clear()
         self._has_event = False
+        self._next_end = asyncio.get_running_loop().time() + self._seconds
 
     def _begin_beat(self) -> None:
         """End the pause after the longest time, and again and again, whatever events there are."""

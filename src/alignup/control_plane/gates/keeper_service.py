@@ -53,7 +53,7 @@ _LOG: Final = logging.getLogger(__name__)
 
 PRESENT_PODS: Final = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
 
-# Seconds for which events are gathered before it is decided, and the longest time without.
+# Seconds between two decisions, at least where events bring them about, and at most without any.
 _GATHERING: Final = 0.005
 _LONGEST_PAUSE: Final = 1.0
 

@@ -1,4 +1,4 @@
-"""Events that come shortly after each other end one pause together."""
+"""An event ends a pause at once, and those that come shortly after it end the next one together."""
 
 from __future__ import annotations
 
@@ -7,6 +7,21 @@ import asyncio
 from alignup.control_plane.gates.gathering import Gathering
 
 NEVER = 1000.0
+
+
+def test_the_first_event_after_a_quiet_time_ends_the_pause_at_once() -> None:
+    async def scenario() -> None:
+        gathering = Gathering(NEVER, NEVER)
+        gathering.event()
+        await gathering.pause()
+
+        pause = asyncio.create_task(gathering.pause())
+        gathering.event()
+        await asyncio.sleep(0.01)
+        assert not pause.done()
+        pause.cancel()
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
 
 
 def test_an_event_ends_the_pause_and_those_behind_it_end_no_other() -> None:
