@@ -45,7 +45,7 @@ ORDER = (
     {"kubelet", "host.device_plugins"},
     {"host.leases"},
     {"host.agent"},
-    {"control_plane.process", "control_plane.serving"},
+    {"control_plane.process", "control_plane.serving", "control_plane.batched_loop"},
     {"control_plane.api_server"},
     {"control_plane.scheduler", "control_plane.publishers"},
     {"control_plane.gates"},

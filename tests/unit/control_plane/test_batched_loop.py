@@ -80,6 +80,15 @@ def test_a_batch_goes_on_as_long_as_something_is_ready(line: Line) -> None:
     assert line.slept == []
 
 
+def test_a_batch_goes_on_while_the_loop_has_other_work(line: Line) -> None:
+    line.send()
+    assert line.select(None) == "x"
+    assert line.select(0) == ""
+    line.send()
+    assert line.select(0) == "x"
+    assert line.slept == []
+
+
 def test_what_comes_after_a_batch_waits_for_the_next_one(line: Line) -> None:
     begin_and_end_a_batch(line)
     assert line.select(0.0) == ""
@@ -100,6 +109,22 @@ def test_a_timer_keeps_its_time_between_two_batches(line: Line) -> None:
     assert line.now == 6.0
     assert line.select(4.0) == "x"
     assert line.now == SECONDS
+
+
+def test_after_a_pause_the_rest_of_the_time_is_waited(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timeouts: list[float | None] = []
+
+    def select(_selector: object, timeout: float | None = None) -> list[None]:
+        timeouts.append(timeout)
+        return []
+
+    begin_and_end_a_batch(line)
+    monkeypatch.setattr(selectors.DefaultSelector, "select", select)
+    assert line.select(12.0) == ""
+    assert line.slept[-1] == SECONDS - 1.0
+    assert timeouts == [0, 12.0 - (SECONDS - 1.0)]
 
 
 def test_a_loop_with_other_work_does_not_wait(line: Line) -> None:
