@@ -73,6 +73,8 @@ def decode_json(
             "Input data was truncated", "the text is truncated: it ends within a value"
         )
         why = why.replace("Object missing required field", "it lacks the key")
+        # before msgspec 0.23 these are the interpreter's words, which name the codec
+        why = why.replace("Invalid UTF-8 encoded string", "a string is not encoded in utf-8")
 
     if isinstance(text, msgspec.Raw):
         text = bytes(text)
